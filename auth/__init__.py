@@ -1,6 +1,7 @@
-"""Authentication of our callers, and our own logins at other servers.
+"""Authentication: identifies the callers of a server, and logs a client in at other servers.
 
-Tokens are verified and obtained here; which actor acts for which principal is decided in `greenroom.actors`.
+Tokens are verified and obtained here. `greenroom.actors` decides which actor acts for which principal.
+
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from .shared_secrets import verify_key as verify_key
     from .shared_secrets import verify_password as verify_password
 
-# Each module, and the names that the room takes of it: `python -m tests.house --write` makes it of the imports above.
+# Each module, and the names that the package exports from it: `python -m tests.house --write` makes the table from the imports above.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.auth.bearer_tokens": "BearerAuth",
     "greenroom.auth.client.interactive_flows": "DeviceCode open_browser paste_back show_code",
@@ -63,13 +64,13 @@ _HOMES: Final[dict[str, str]] = {
 __all__ = sorted(" ".join(_HOMES.values()).split())  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - the table says which
 
 
-if not TYPE_CHECKING:  # a checker that saw this function would believe in every name
+if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
 
     def __getattr__(name: str) -> object:
-        """Load `name` when it is first used."""
+        """Import `name` on first use."""
         return load_name(__name__, _HOMES, name)
 
 
 def __dir__() -> list[str]:
-    """Name what is not loaded yet as well."""
+    """List the names that are not loaded yet as well."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""From what a configuration, a verifier or a token says of a caller to an `AuthInfo`, read leniently and never guessed at."""
+"""Who a caller is: `AuthInfo`, how it is made of a configuration, a verifier's result or a token's claims, and the interface of providers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ _CONFIG_FIELDS: Final = _INFO_FIELDS | {"password"}
 
 
 def info_from_config(entry: Mapping[str, Any], name: str) -> AuthInfo:
-    """What a configuration's entry says. Raises `ConfigError` for what it cannot mean."""
+    """The identity that a configuration's entry describes. Raises `ConfigError` for an invalid entry."""
     if not hasattr(entry, "items"):
         raise ConfigError(
-            f'an entry is a mapping like {{"subject": "ci", "scopes": ["read"]}}, not {type(entry).__name__}'
+            f'an entry must be a mapping like {{"subject": "ci", "scopes": ["read"]}}, not {type(entry).__name__}'
         )
     unknown = set(entry) - _CONFIG_FIELDS
     if unknown:
-        raise ConfigError(f"an entry has subject, scopes and metadata, and no {', '.join(sorted(map(repr, unknown)))}")
+        raise ConfigError(
+            f"an entry may have subject, scopes and metadata, and not {', '.join(sorted(map(repr, unknown)))}"
+        )
     return AuthInfo(
         subject=str(entry.get("subject") or name),
         issuer=entry.get("issuer"),
@@ -48,11 +50,11 @@ def info_from_config(entry: Mapping[str, Any], name: str) -> AuthInfo:
 
 
 def info_from_verifier(found: AuthInfo | Mapping[str, Any], name: str) -> AuthInfo:
-    """What a program's own function says of a caller: an `AuthInfo`, or a mapping in our words or in those of a token. The rest of it is kept as claims."""
+    """The identity that a program's verifier returned: an `AuthInfo`, or a mapping in our field names or in those of a token. Other keys are kept as claims."""
     if isinstance(found, AuthInfo):
         return found
     if not hasattr(found, "items"):
-        raise ConfigError(f"a verifier returns an AuthInfo, a mapping or None, not {type(found).__name__}")
+        raise ConfigError(f"a verifier must return an AuthInfo, a mapping or None, not {type(found).__name__}")
     if "subject" not in found and "sub" in found:
         return info_from_claims(found)
     info = info_from_config({word: value for word, value in found.items() if word in _INFO_FIELDS}, name)
@@ -60,15 +62,15 @@ def info_from_verifier(found: AuthInfo | Mapping[str, Any], name: str) -> AuthIn
 
 
 def check_not_expired(info: AuthInfo) -> AuthInfo:
-    """The same, unless its time is over: then it raises `Denied`."""
+    """Return `info`. Raises `Denied` if it has expired."""
     if info.expires_at is not None and info.expires_at <= time.time():
         raise Denied("expired_token", "The credentials have expired")
     return info
 
 
 def info_from_claims(claims: Mapping[str, Any], scope_claim: str = "scope") -> AuthInfo:
-    """What a token's claims say: the usual ones of RFC 7519, 7662 and 9068. Those of another type count as not said."""
-    # A claim that was named is the only one: what another one grants is not what was meant.
+    """The identity in a token's claims (RFC 7519, 7662, 9068). A claim of a wrong type counts as missing."""
+    # A configured claim is the only one that counts: scopes in another claim were not meant for this server.
     names = ("scope", "scp", "scopes") if scope_claim == "scope" else (scope_claim,)
     said = (claims.get(name) for name in names)
     return AuthInfo(
@@ -83,7 +85,7 @@ def info_from_claims(claims: Mapping[str, Any], scope_claim: str = "scope") -> A
 
 
 def parse_scopes(value: Any) -> frozenset[str] | None:
-    """Scopes from a text with blanks between them, or from several texts; None for what is neither."""
+    """Scopes from a blank-separated string or a collection of strings; None for anything else."""
     if isinstance(value, str):
         return frozenset(value.split())
     if is_collection(value) and all(isinstance(each, str) for each in value):
@@ -92,7 +94,7 @@ def parse_scopes(value: Any) -> frozenset[str] | None:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """One text or several; nothing for what is neither."""
+    """A string as a tuple, or a collection of strings; empty for anything else."""
     if isinstance(value, str):
         return (value,)
     if is_collection(value) and all(isinstance(each, str) for each in value):
@@ -101,12 +103,12 @@ def texts(value: Any) -> tuple[str, ...]:
 
 
 def text(value: Any) -> str | None:
-    """A text that says something."""
+    """A string that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
 def number(value: Any) -> float | None:
-    """A number that is one: no truth value, no infinity."""
+    """A finite number; None for a bool, an infinity or anything else."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:
@@ -117,7 +119,7 @@ def number(value: Any) -> float | None:
 
 
 def parse_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object that these bytes are; None for anything else."""
+    """The JSON object in these bytes; None for anything else."""
     try:
         found = decode(data)
     except ProtocolError:
@@ -126,28 +128,28 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 async def awaited(found: Any) -> Any:
-    """What a program's own function returned, whether it is async or not."""
+    """The result of a function that may or may not be async."""
     return await found if inspect.isawaitable(found) else found
 
 
 def is_collection(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
-    """Whether it is several values."""
+    """Whether it is a list, tuple or set."""
     return isinstance(value, list | tuple | set | frozenset)
 
 
-# --- How a no is told over HTTP: a small JSON body, and the challenge that says what would have been a yes.
+# --- Refusals over HTTP: a status, a small JSON body, and a `WWW-Authenticate` challenge that says what is needed.
 
 ERROR_CODES: Final[dict[Kind, str]] = {"missing": "unauthorized", "expired_token": "invalid_token"}
-"""What a kind is called in the answer, where that is another word: RFC 6750 knows three."""
+"""The `error` code of a kind where it differs from the kind's name: RFC 6750 defines three codes."""
 
 
 def refusal_text(denied: Denied) -> str:
-    """The words for it."""
+    """The message for the caller."""
     return denied.message or KINDS[denied.kind][1]
 
 
 def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | None) -> HttpRefusal:
-    """A refusal as RFC 6750 wants it: without an error for a request that has shown nothing."""
+    """A refusal by RFC 6750: without an `error` if the request had no credentials."""
     shown = denied.kind != "missing"
     error = ERROR_CODES.get(denied.kind, denied.kind) if shown else None
     said = refusal_text(denied) if shown else None
@@ -155,15 +157,17 @@ def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | 
 
 
 def only_given(provider: str, **ways: object) -> str:
-    """The one way that was given. Raises `ConfigError` for none, and for several."""
+    """The name of the only option that was given. Raises `ConfigError` for none and for several."""
     chosen = [name for name, way in ways.items() if way is not None]
     if len(chosen) != 1:
-        raise ConfigError(f"{provider} wants one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}")
+        raise ConfigError(
+            f"{provider} needs exactly one of {', '.join(ways)}, and was given {', '.join(chosen) or 'none'}"
+        )
     return chosen[0]
 
 
 def refusal(denied: Denied, *challenges: str, error: str | None = None) -> HttpRefusal:
-    """Status, challenges and body. An error of the server's has no challenge: nothing that a client could send would help."""
+    """Status, challenges and body. Server errors carry no challenge, since no credentials would help."""
     body = encode(
         {"error": error or ERROR_CODES.get(denied.kind, denied.kind), "error_description": refusal_text(denied)}
     )
@@ -173,69 +177,69 @@ def refusal(denied: Denied, *challenges: str, error: str | None = None) -> HttpR
     return HttpRefusal(denied.status, headers, body)
 
 
-# --- The caller, as far as it is known: one value, made by a provider, and what handlers see as `ctx.auth`.
-# It never holds the credential itself: a handler that has it cannot pass on the caller's token.
+# --- The identity of a caller: a value, made by a provider, that handlers see as `ctx.auth`.
+# # It never holds the credential, so that a handler cannot pass the caller's token on.
 
 
 @dataclass(frozen=True, slots=True)
 class AuthInfo:
-    """A caller that a provider has found to be genuine."""
+    """An identified caller."""
 
     subject: str | None
-    """Whom it is about, as the issuer calls them; None where that is unknown."""
+    """The subject, as the issuer names it; None if unknown."""
     issuer: str | None = None
     audience: tuple[str, ...] = ()
     scopes: frozenset[str] | None = None
-    """What they may do; None when that is unknown, which is less than nothing: every requirement fails."""
+    """The granted scopes; None if unknown, and then every requirement fails."""
     expires_at: float | None = None
-    """In seconds of the epoch."""
+    """Unix time."""
     client_id: str | None = None
-    """The program that acts for the subject."""
+    """The client that acts for the subject."""
     claims: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """All that the credential said, as it said it."""
+    """All claims of the credential, unchanged."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """What the server's own configuration says of them."""
+    """What the server's own configuration says of the subject."""
     anonymous: bool = False
-    """Whether the caller is unidentified: then nothing is theirs, and a session is all that tells them from others."""
+    """Whether the caller is unidentified: it owns nothing beyond its session."""
 
     @property
     def principal(self) -> Hashable:
-        """Whose sessions, tasks and streams these are: two callers with equal principals are the same one. None for a caller without an identity."""
+        """The owner of sessions, tasks and streams: callers with equal principals are the same owner. None for a caller without an identity."""
         if self.anonymous or (self.subject is None and self.client_id is None):
             return None
         return (self.issuer or "", self.subject or "", self.client_id or "" if self.subject is None else "")
 
     def has(self, scopes: Collection[str]) -> bool:
-        """Whether all of these were granted. False where nothing is known of scopes, unless none are asked for."""
+        """Whether all of these were granted. False if the scopes are unknown, unless `scopes` is empty."""
         return not scopes or (self.scopes is not None and self.scopes.issuperset(scopes))
 
     def lacks(self, scopes: Collection[str]) -> frozenset[str]:
-        """Which of these were not granted."""
+        """Those of `scopes` that were not granted."""
         return frozenset(scopes) - (self.scopes or frozenset())
 
     def has_scope(self, scope: str) -> bool:
-        """Whether this was granted."""
+        """Whether this scope was granted."""
         return self.has((scope,))
 
     def has_scopes(self, scopes: Collection[str]) -> bool:
-        """Whether all of these were granted: the same as `has`."""
+        """The same as `has`."""
         return self.has(scopes)
 
     def covers_resource(self, resource: str) -> bool:
-        """Whether it was meant for this resource, or for something that it is part of: same origin, and a path that leads to it."""
+        """Whether the token's audience is this resource, or one that contains it: same origin, and a path prefix."""
         return any(covers(each, resource) for each in self.audience)
 
     @classmethod
     def from_map(cls, claims: Mapping[str, Any]) -> AuthInfo:
-        """What a token's claims say: for programs that have verified a token in a way of their own. It verifies nothing."""
+        """The identity in these claims, for programs that verify tokens themselves. It verifies nothing."""
         return info_from_claims(claims)
 
 
-# --- What a provider is: an object that looks at a request's headers, and says who the caller is, or why it is refused.
+# --- The interface of providers: `authenticate` reads a request's headers and identifies the caller, `challenge` builds the refusal.
 
 
 class AuthRequest(NamedTuple):
-    """The request that wants to come in. Header names are lower-cased."""
+    """The request to authenticate. Header names are lower-cased."""
 
     method: str
     path: str
@@ -245,34 +249,34 @@ class AuthRequest(NamedTuple):
 
 
 class PublicDocument(Protocol):
-    """A public document. A provider that has one has it as `notice`."""
+    """A public document of a provider, in its attribute `public_document`."""
 
     @property
     def paths(self) -> Collection[str]:
-        """Where it is to be found, from the root of whatever is served."""
+        """Where it is served, from the root of the application."""
         ...
 
     async def read(self, request: AuthRequest) -> HttpRefusal:
-        """The answer to a request for it, by whatever method."""
+        """The response to a request for it, by any method."""
         ...
 
 
 class AuthProvider(Protocol):
-    """One way to identify callers."""
+    """A way to identify callers."""
 
     @property
     def headers(self) -> Sequence[str]:
-        """The request headers that it reads, lower-cased: browsers have to be told of them."""
+        """The request headers that it reads, in lower case; browsers need the list for CORS."""
         ...
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """The processes that it needs: the server that uses it starts them."""
+        """The processes that it needs; the server starts them."""
         ...
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """Who the caller is. Raises `Denied`; anything else that it raises is its own bug, and lets no caller in."""
+        """Identify the caller. Raises `Denied`; any other exception counts as a bug of the provider and refuses the request."""
         ...
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
-        """How the no is told: status, `WWW-Authenticate`, body."""
+        """Build the refusal: status, `WWW-Authenticate`, body."""
         ...

@@ -1,4 +1,4 @@
-"""Bearer tokens: signed ones, which are checked here, and opaque ones, about which an issuer or a verifier is asked.
+"""Bearer tokens: signed tokens are verified here, opaque ones by introspection or by a program's verifier.
 
 ::
 
@@ -8,8 +8,8 @@
     BearerAuth(verifier=look_it_up, audience=…)
     BearerAuth(introspection=Introspection(…), audience=…)
 
-A server has to say for which audience its tokens are meant: a token for another server is as good as stolen, so `audience` is required.
-`audience=None` says in so many words that it is not looked at.
+`audience` is required: without it, a server would accept tokens that were issued for other servers. `audience=None` switches the check off.
+
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _NOT_GIVEN: Final[Any] = object()
 
 
 MOST_VERIFIED: Final = 1000
-"""How many tokens are known again, by a digest of their header: signatures are dear, and a client shows the same token for an hour."""
+"""How many verified tokens are remembered, by a digest of their header: a signature check is expensive, and a client shows the same token for an hour."""
 
 
 class _VerifiedToken(NamedTuple):
-    """What came of a token."""
+    """A verified token, with the keys that verified it."""
 
     claims: Claims
     info: AuthInfo
@@ -63,11 +63,11 @@ class _VerifiedToken(NamedTuple):
 
 
 class BearerAuth:
-    """The provider."""
+    """Identifies callers by their bearer token."""
 
     headers = ("authorization",)
 
-    def __init__(  # noqa: PLR0913 - what can be set
+    def __init__(  # noqa: PLR0913 - all the settings
         self,
         *,
         secret: str | bytes | None = None,
@@ -83,16 +83,17 @@ class BearerAuth:
         realm: str = "mcp",
         resource_metadata: str | Mapping[str, Any] | ResourceDocument | None = None,
     ) -> None:
-        """One of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says who can vouch for a token.
+        """Exactly one of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says how tokens are verified.
 
-        `resource_metadata` is the URL where a client can read which server to ask for one; or what it reads there, to have it served here: a mapping with
-        `resource`, `authorization_servers` and perhaps `metadata_url`.
+        `resource_metadata` is the URL of the RFC 9728 metadata, or the metadata itself, to be served here: a mapping with `resource`,
+        `authorization_servers` and optionally `metadata_url`.
+
         """
         self._verified_by = only_given(
             "BearerAuth", secret=secret, key=key, keys=keys, verifier=verifier, introspection=introspection
         )
         if audience is _NOT_GIVEN:
-            raise ConfigError("BearerAuth wants an audience: for whom a token must be meant; None looks at none")
+            raise ConfigError("BearerAuth needs an audience, the one that tokens must name; audience=None accepts any")
         self._algorithms = _algorithms(self._verified_by, algorithms)
         self._key = _configured_key(secret, key, self._algorithms)
         self._keys = keys
@@ -101,7 +102,7 @@ class BearerAuth:
         self._issuers = () if issuer is None else _texts("issuer", issuer)
         self._audience = None if audience is None else _texts("audience", audience)
         if clock_skew < 0:
-            raise ConfigError("clock_skew is 0 seconds or more")
+            raise ConfigError("clock_skew must be 0 seconds or more")
         self._verified = ExpiringCache[_VerifiedToken](MOST_VERIFIED)
         self._skew = clock_skew
         self._scope_claim = scope_claim
@@ -109,19 +110,19 @@ class BearerAuth:
         if isinstance(resource_metadata, Mapping):
             resource_metadata = ResourceDocument.of(resource_metadata)
         self.public_document = resource_metadata if isinstance(resource_metadata, ResourceDocument) else None
-        """The public document, and where it is served."""
+        """The public document to serve, if any."""
         self._metadata = None if isinstance(resource_metadata, ResourceDocument) else resource_metadata
 
     def __repr__(self) -> str:
         return f"BearerAuth({self._verified_by}, issuer={self._issuers!r}, audience={self._audience!r})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """The processes that keep the keys, or the answers about opaque tokens."""
+        """The processes of the key set and of the introspection."""
         needed = (self._keys, self._introspection)
         return [each.child_spec() for each in needed if each is not None]
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """The caller that the token identifies."""
+        """Identify the caller by its token."""
         place = hashlib.sha256(request.headers.get("authorization", "").encode(errors="surrogatepass")).digest()
         seen = self._verified.get(place)
         if seen is not None and self._is_unchanged(seen):
@@ -131,14 +132,14 @@ class BearerAuth:
         claims = await self._claims(token)
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
         info = info_from_claims(claims, self._scope_claim)
-        if self._verifier is None:  # a program's function is to be asked each time
+        if self._verifier is None:  # a program's function is asked for each request
             keys = None if self._keys is None else self._keys.keys
             seen = _VerifiedToken(claims, info, keys, hashlib.sha256(token.encode()).digest())
             self._verified.keep(place, seen, math.inf)
         return info
 
     def _is_unchanged(self, seen: _VerifiedToken) -> bool:
-        """Whether the signature need not be checked again: it is the same token, and the keys are the same. Its claims are looked at each time."""
+        """Whether the verification still holds: the keys, or the introspection result, have not changed. The times in the claims are checked for each request."""
         if self._introspection is not None:
             known = self._introspection.known(seen.digest)
             return known is not None and known.claims is seen.claims
@@ -155,13 +156,13 @@ class BearerAuth:
         if self._keys is not None:
             heading = unverified_header(token)
             if heading.algorithm not in self._algorithms:  # before the issuer is asked for keys
-                raise Denied("invalid_token", detail="an algorithm that is not accepted")
+                raise Denied("invalid_token", detail="the algorithm is not accepted")
             return verified_claims(token, await self._keys.find(heading), self._algorithms)
         assert self._key is not None
         return verified_claims(token, (self._key,), self._algorithms)
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
-        """As RFC 6750 wants it: without an error for a request that has shown nothing."""
+        """A refusal by RFC 6750: without an `error` if the request had no credentials."""
         return bearer_refusal(
             denied,
             realm=self._realm,
@@ -173,17 +174,17 @@ class BearerAuth:
 
 
 def _texts(word: str, value: Any) -> tuple[str, ...]:
-    """What must not be nothing by mistake: then it would not be looked at."""
+    """One string or several. Raises `ConfigError` for an empty value, which would switch the check off by mistake."""
     found = texts(value)
     if not found or not all(found):
-        raise ConfigError(f"{word} is a text, or a list of some, and not {value!r}")
+        raise ConfigError(f"{word} must be a text or a list of texts, not {value!r}")
     return found
 
 
 def _algorithms(way: str, given: Sequence[str] | None) -> tuple[str, ...]:
     if way in ("verifier", "introspection"):
         if given is not None:
-            raise ConfigError(f"algorithms are nothing to a {way}")
+            raise ConfigError(f"algorithms do not apply to a {way}")
         return ()
     if given is None:
         if way != "secret":
@@ -209,7 +210,7 @@ def _configured_key(
     return found
 
 
-# --- What a token's claims must say, however they were verified: that it is still good, whose it is, and that it is meant for us. Pure.
+# --- Checks of a token's claims, however they were verified: validity times, issuer and audience. Pure.
 
 
 def check_claims(
@@ -220,33 +221,33 @@ def check_claims(
     issuers: Sequence[str] = (),
     audience: Sequence[str] | None = None,
 ) -> None:
-    """Raises `Denied`. With an audience of None that claim is not checked."""
+    """Raises `Denied`. With an audience of None, the claim is not checked."""
     check_validity_times(claims, now=now, skew=skew)
     if issuers and text(claims.get("iss")) not in issuers:
         raise Denied("invalid_token", detail="another issuer's")
     if audience is not None and not set(audience).intersection(texts(claims.get("aud"))):
-        raise Denied("invalid_token", "the access token is meant for somebody else")
+        raise Denied("invalid_token", "the access token is meant for another resource")
 
 
 def check_validity_times(claims: Mapping[str, Any], *, now: float, skew: float = 60.0) -> None:
-    """That it is good now: all that can change of a token that was looked at before. Raises `Denied`."""
+    """Check `exp` and `nbf`, which must be repeated for a token that was verified before. Raises `Denied`."""
     expires, begins = claims.get("exp"), claims.get("nbf")
     if expires is not None:
         moment = number(expires)
         if moment is None:
-            raise Denied("invalid_token", detail="exp is no time")
+            raise Denied("invalid_token", detail="exp is not a time")
         if moment + skew < now:
             raise Denied("expired_token")
     if begins is not None:
         moment = number(begins)
         if moment is None:
-            raise Denied("invalid_token", detail="nbf is no time")
+            raise Denied("invalid_token", detail="nbf is not a time")
         if moment - skew > now:
             raise Denied("invalid_token", "the access token is not valid yet")
 
 
-# --- What a protected resource says of itself (RFC 9728), and where: it is public, for any page, since clients learn from it where to log in.
-# It is served at the well-known place of the resource's path and at the bare one, by whatever serves the resource: `read` answers a request.
+# --- Protected resource metadata (RFC 9728): public, for any origin, since clients learn from it where to log in.
+# # It is served at the well-known path of the resource's path and at the bare one; `read` answers a request.
 
 if TYPE_CHECKING:
     Servers: TypeAlias = Sequence[str] | Callable[[AuthRequest], Sequence[str] | Awaitable[Sequence[str]]]
@@ -265,9 +266,9 @@ _HEADERS: Final = (
 
 
 class ResourceDocument:
-    """The document of one resource. It may differ by request only in its authorization servers."""
+    """The metadata of one protected resource. Only its authorization servers may depend on the request."""
 
-    def __init__(  # noqa: PLR0913 - what can be said of a resource
+    def __init__(  # noqa: PLR0913 - all the metadata of a resource
         self,
         resource: str,
         authorization_servers: Servers,
@@ -281,7 +282,7 @@ class ResourceDocument:
         metadata: Mapping[str, Any] | None = None,
         insecure: bool = False,
     ) -> None:
-        """Raises `ConfigError` for URLs that are none, and for `metadata` that would say something else than the rest."""
+        """Raises `ConfigError` for invalid URLs, and for `metadata` that contradicts another argument."""
         self.resource = checked_resource_url(resource)
         self._insecure = insecure
         self._servers: Servers = (
@@ -306,42 +307,40 @@ class ResourceDocument:
         }
         managed = sorted({"resource", "authorization_servers", *said} & set(metadata or {}))
         if managed:
-            raise ConfigError(
-                f"metadata may not say {', '.join(managed)} in another way than the argument of that name"
-            )
+            raise ConfigError(f"metadata may not contain {', '.join(managed)}: use the argument of that name")
         self._fields = {name: value for name, value in said.items() if value is not None} | dict(metadata or {})
         path = urlsplit(self.resource).path.rstrip("/")
         self.paths: frozenset[str] = frozenset({f"{WELL_KNOWN}{path}", WELL_KNOWN})
-        """Where it is served."""
-        encode(self._fields)  # what is no JSON is found out now
+        """The paths at which it is served."""
+        encode(self._fields)  # raises here what is not JSON
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> ResourceDocument:
-        """From a mapping with `resource`, `authorization_servers`, and perhaps `metadata_url` and the rest. Raises `ConfigError`."""
+        """From a mapping with `resource`, `authorization_servers`, and optionally `metadata_url` and more. Raises `ConfigError`."""
         try:
             return cls(**said)
         except TypeError as error:
             raise ConfigError(f"resource_metadata: {str(error).rpartition('__init__() ')[2]}") from None
 
     async def authorization_servers(self, request: AuthRequest) -> tuple[str, ...]:
-        """The servers that give tokens for this request. Raises `ConfigError` for what the function gave that is no list of issuers."""
+        """The authorization servers for this request. Raises `ConfigError` if the program's function returned no list of issuers."""
         if not callable(self._servers):
             return tuple(self._servers)
         return _issuers(await awaited(self._servers(request)), insecure=self._insecure)
 
     async def url(self, request: AuthRequest) -> str:
-        """Where the document is to be read, as a challenge names it."""
+        """The URL of the metadata, as challenges name it."""
         if not callable(self._url):
             return self._url
         return checked_resource_url(await awaited(self._url(request)), "resource_metadata_url")
 
     async def document(self, request: AuthRequest) -> dict[str, Any]:
-        """All of it."""
+        """The metadata for this request."""
         servers = await self.authorization_servers(request)
         return {"resource": self.resource, "authorization_servers": list(servers), **self._fields}
 
     async def read(self, request: AuthRequest) -> HttpRefusal:
-        """The answer to a request for it."""
+        """The response to a request for the metadata."""
         if request.method not in METHODS:
             allowed = (("allow", ", ".join(METHODS)), ("content-type", "text/plain"))
             return HttpRefusal(405, (*allowed, *_HEADERS), b"Method Not Allowed")
@@ -349,14 +348,14 @@ class ResourceDocument:
             return HttpRefusal(204, _HEADERS)
         try:
             body = encode(await self.document(request))
-        except Exception:  # noqa: BLE001 - the author's function, or what it gave
-            tracebacks.log_error(log, "the metadata of %s cannot be told", self.resource)
+        except Exception:  # noqa: BLE001 - the program's function may raise anything, or return what is not JSON
+            tracebacks.log_error(log, "the metadata of %s cannot be served", self.resource)
             return HttpRefusal(500, (("content-type", "application/json"), *_HEADERS), b'{"error":"server_error"}')
         return HttpRefusal(200, (("content-type", "application/json"), *_HEADERS), body)
 
 
 def checked_words(what: str, given: object) -> tuple[str, ...]:
-    """A list of words. Raises `ConfigError`."""
+    """A list of words without spaces. Raises `ConfigError`."""
     if not is_collection(given):
         raise ConfigError(f"{what} must be a list of texts, not {given!r}")
     if not all(isinstance(each, str) and each and " " not in each and each.isprintable() for each in given):
@@ -368,7 +367,7 @@ def _issuers(given: object, *, insecure: bool) -> tuple[str, ...]:
     if not is_collection(given):
         raise ConfigError(f"authorization_servers must be a list of URLs, not {given!r}")
     if not given:
-        raise ConfigError("authorization_servers is empty: somebody has to give the tokens")
+        raise ConfigError("authorization_servers is empty: name at least one")
     return tuple(checked_issuer_url(each, insecure=insecure) for each in given)
 
 

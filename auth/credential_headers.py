@@ -1,6 +1,7 @@
-"""Credentials out of request headers, and what may stand in an answer's: pure, bounded, and never quoting what it was given.
+"""Credentials in HTTP headers: read from requests, and `WWW-Authenticate` challenges in responses. Pure, bounded, and never quoting a credential.
 
-Names of headers are the lower-cased ones of `Asking`; the three `extract_` functions take any case, for programs of their own.
+Header names are the lower-cased ones of `AuthRequest`; the three `extract_` functions accept any case, for programs that call them.
+
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 LONGEST_CREDENTIAL: Final = 16 * 1024
-"""No credential has more characters; whatever does is refused before anything is computed from it."""
+"""The longest credential in characters; a longer one is refused before anything is computed from it."""
 
 _TOKEN68: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*\Z")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+\Z")
@@ -28,7 +29,7 @@ _SPLIT: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(\S.*))?\Z")
 
 
 def find_header(headers: Mapping[str, str], name: str) -> str | None:
-    """A header's value, whatever the case of its name."""
+    """The value of a header, whatever the case of its name."""
     name = name.lower()
     value = headers.get(name)
     if value is not None:
@@ -37,7 +38,7 @@ def find_header(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def split_authorization(authorization: str | None) -> tuple[str, str] | None:
-    """The scheme in lower case, and the rest. None where nothing is shown. Raises `Denied` for what is malformed, or too long."""
+    """The scheme in lower case, and the credentials. None without credentials. Raises `Denied` for a malformed or oversized header."""
     if authorization is None or not authorization.strip():
         return None
     if len(authorization) > LONGEST_CREDENTIAL:
@@ -51,7 +52,7 @@ def split_authorization(authorization: str | None) -> tuple[str, str] | None:
 
 
 def extract_bearer_token(headers: Mapping[str, str]) -> str:
-    """The token of ``Authorization: Bearer …``. Raises `Denied`: `missing` where there is none."""
+    """The token of ``Authorization: Bearer …``. Raises `Denied`: `missing` without one."""
     token = _credentials_of(headers, "bearer", "a bearer token is required")
     if not _TOKEN68.match(token):
         raise Denied("invalid_request", "the bearer token is malformed")
@@ -59,7 +60,7 @@ def extract_bearer_token(headers: Mapping[str, str]) -> str:
 
 
 def _credentials_of(headers: Mapping[str, str], scheme: str, needed: str) -> str:
-    """What is shown by that scheme."""
+    """The credentials of that scheme. Raises `Denied`."""
     found = split_authorization(find_header(headers, "authorization"))
     if found is None or found[0] != scheme:
         raise Denied("missing", needed)
@@ -67,7 +68,7 @@ def _credentials_of(headers: Mapping[str, str], scheme: str, needed: str) -> str
 
 
 def extract_api_key(headers: Mapping[str, str], header_name: str = "x-api-key") -> str:
-    """The key of the header, or of ``Authorization: ApiKey …``. Raises `Denied`: `missing` where there is none."""
+    """The key of the header, or of ``Authorization: ApiKey …``. Raises `Denied`: `missing` without one."""
     key = find_header(headers, header_name)
     if key is None or not key.strip():
         key = _credentials_of(headers, "apikey", "API key required")
@@ -78,7 +79,7 @@ def extract_api_key(headers: Mapping[str, str], header_name: str = "x-api-key") 
 
 
 def extract_basic_auth(headers: Mapping[str, str]) -> tuple[str, str]:
-    """User and password of ``Authorization: Basic …``. Raises `Denied`: `missing` where there are none."""
+    """User and password of ``Authorization: Basic …``. Raises `Denied`: `missing` without them."""
     login = _credentials_of(headers, "basic", "user and password are required")
     malformed = Denied("invalid_request", "the Basic credentials are malformed")
     try:
@@ -91,12 +92,12 @@ def extract_basic_auth(headers: Mapping[str, str]) -> tuple[str, str]:
 
 
 def base64url(data: bytes) -> str:
-    """URL-safe base64 without padding, as tokens and proofs have it."""
+    """URL-safe base64 without padding, as in JOSE and PKCE."""
     return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
 
 
 def quoted(value: str) -> str:
-    """A value as a quoted string: what could end it, or the line, does not get in."""
+    """The value as a quoted string; characters that could end it, or the line, are escaped or replaced."""
     safe = "".join(letter if " " <= letter <= "~" else "?" for letter in value)
     return '"{}"'.format(safe.replace("\\", "\\\\").replace('"', '\\"'))
 
@@ -107,7 +108,7 @@ def challenge(scheme: str, **params: str | None) -> str:
     return f"{scheme} {told}" if told else scheme
 
 
-# --- URLs that identify a server: issuers and resources, which are compared by their parts, and checked before a user is sent there. Pure.
+# --- URLs that identify servers: issuers and resources are compared by their parts, and checked before a user is sent to them. Pure.
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST = 2048
@@ -115,7 +116,7 @@ _FORBIDDEN_IN_URL = frozenset(' "<>\\^`{|}')
 
 
 def covers(resource: str, server: str) -> bool:
-    """Whether that resource is the server, or what it is part of: same origin, and a path that leads to it."""
+    """Whether the resource is the server or contains it: same origin, and a path prefix."""
     try:
         one, other = urlsplit(resource), urlsplit(server)
         same = url_origin(one) == url_origin(other)
@@ -126,19 +127,19 @@ def covers(resource: str, server: str) -> bool:
 
 
 def is_same_resource(one: str, other: str) -> bool:
-    """Whether two URLs mean one resource: they differ at most in the case of the host, a port that is understood, and a slash at the end."""
+    """Whether two URLs name one resource: they differ at most in the case of the host, a default port, and a trailing slash."""
     return covers(one, other) and covers(other, one) and urlsplit(one).query == urlsplit(other).query
 
 
 def url_origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
-    """Scheme, host and effective port. Raises `ValueError` for a port that is none."""
+    """Scheme, host and effective port. Raises `ValueError` for an invalid port."""
     port = parts.port
     scheme = parts.scheme.lower()
     return scheme, parts.hostname, _PORTS.get(scheme) if port is None else port
 
 
 def checked_resource_url(value: Any, name: str = "resource", *, query: bool = True) -> str:
-    """An absolute http(s) URL without a fragment. Raises `ConfigError`."""
+    """Return an absolute http(s) URL without a fragment. Raises `ConfigError`."""
     parts = split_web_url(value) if isinstance(value, str) else None
     if parts is None:
         raise ConfigError(f"{name} must be an absolute http or https URL, not {value!r:.200}")
@@ -150,19 +151,19 @@ def checked_resource_url(value: Any, name: str = "resource", *, query: bool = Tr
 
 
 def checked_issuer_url(value: Any, *, insecure: bool = False) -> str:
-    """An issuer: absolute, without query or fragment, https unless it is on this machine. Raises `ConfigError`."""
+    """Return an issuer: absolute, without query or fragment, https unless it is on this machine. Raises `ConfigError`."""
     url = checked_resource_url(value, "an authorization server", query=False)
     parts = urlsplit(url)
     if parts.scheme.lower() != "https" and not insecure and not is_local(parts.hostname or ""):
         raise ConfigError(
-            f"the authorization server {url} is not https: nobody is sent there, "
+            f"the authorization server {url} is not https, so no user is sent there "
             "unless allow_insecure_authorization_servers=True says so"
         )
     return url
 
 
 def split_web_url(value: str, longest: int = _LONGEST) -> SplitResult | None:
-    """The parts of an absolute http or https URL in plain characters, with no user in it; None for anything else."""
+    """The parts of an absolute http(s) URL of plain ASCII without a user; None for anything else."""
     if len(value) > longest or not value.isascii() or not value.isprintable() or set(value) & _FORBIDDEN_IN_URL:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Why a caller is not let in, or a login elsewhere failed: `AuthError`, with a kind that programs can compare."""
+"""Errors of authentication: `Denied` for a caller that is refused, `SignInError` for a login elsewhere that failed, both an `AuthError`."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ KINDS: Final[dict[Kind, tuple[int, str]]] = {
     "too_many_failures": (429, "Too many failures: wait before you try again"),
     "server_error": (500, "Internal Server Error"),
 }
-"""What each kind is over HTTP, and what is told where nothing better was said."""
+"""The HTTP status of each kind, and the message where none is given."""
 STATUS: Final = {kind: status for kind, (status, _) in KINDS.items()}
 
 
 class AuthError(GreenroomError):
-    """The caller is not who it would have to be, or may not do what it wanted. The message may be told to it."""
+    """Authentication or authorization failed. The message may be shown to the caller."""
 
 
 class Denied(AuthError):
-    """A server's no. `detail` is for its log only, and has no secret in it either."""
+    """A server refuses a caller. `detail` is for the server's log only, and contains no secret either."""
 
     def __init__(self, kind: Kind, message: str = "", *, scopes: Collection[str] = (), detail: str = "") -> None:
-        """`scopes` are those that would have been enough."""
+        """`scopes` are the scopes that would have sufficed."""
         super().__init__(kind, message)
         self.kind: Kind = kind
         self.message = message
         self.scopes = tuple(scopes)
         self.detail = detail
         self.provider: object = None
-        """The provider that has said so, where there are several."""
+        """The provider that refused, where there are several."""
 
     @property
     def status(self) -> int:
-        """As which HTTP status it travels."""
+        """The HTTP status."""
         return STATUS[self.kind]
 
     def __str__(self) -> str:
@@ -62,18 +62,20 @@ class Denied(AuthError):
 
 
 class SignInError(AuthError, TransportError):
-    """A client could not log in. It names the step that failed, and says what to do where that is known.
+    """A client could not log in. The error names the step that failed, and the remedy where one is known.
 
-    It is an error of the way to a server as well, since that is where it is met.
+    It is a `TransportError` as well, since callers meet it where they would meet a failing connection.
+
     """
 
     reason: ClassVar[str] = "sign_in"
 
     def __init__(self, step: str, message: str, *, code: str = "", temporary: bool = False, url: str = "") -> None:
-        """`step` is like "discovery", "registration", "authorization", "token", "refresh"; `code` is what the other side calls it.
+        """`step` is "discovery", "registration", "authorization", "token" or "refresh", for example; `code` is the server's error code.
 
-        `temporary` says that the same may go well in a while, and that what was known until now still holds. `url` is the server at which a user
-        has to sign in, where that is what is missing.
+        `temporary` says that a later attempt may succeed, and that stored credentials stay valid. `url` is the server at which a user has to sign in, if
+        that is what is missing.
+
         """
         super().__init__(step, message)
         self.step = step
@@ -84,7 +86,7 @@ class SignInError(AuthError, TransportError):
 
     @property
     def final(self) -> bool:
-        """Whether trying again is no use until the user or the operator has done something."""
+        """Whether retrying is useless until the user or the operator has acted."""
         return not self.temporary
 
     def __str__(self) -> str:

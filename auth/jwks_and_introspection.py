@@ -1,7 +1,8 @@
-"""Opaque tokens, by RFC 7662: the issuer is asked what a token is good for, and its answer is kept for a moment.
+"""Issuer lookups: introspection of opaque tokens (RFC 7662) and JWK sets, both cached for a while.
 
-What is kept is bounded, is never kept longer than the token lives, and has a digest of the token for its name: a reader of our memory finds none.
-Many requests with one new token are one question, and so many questions at most are under way at a time.
+`IntrospectionProcess` merges simultaneous requests for one token into a single one and limits how many run at a time. The cache is bounded, expires with
+the token, and is keyed by a digest, so that memory contains no tokens. It outlives the process: after a crash it is still used.
+
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ if TYPE_CHECKING:
     from .jose import JsonWebKey, TokenHeader
 
 RESULT_SECONDS: Final = 60.0
-"""Seconds for which an answer is kept: for so long a token that was taken back still works."""
+"""Seconds for which a result is cached: for so long a revoked token still works."""
 MOST_RESULTS: Final = 10_000
 REQUESTS_AT_ONCE: Final = 64
 LARGEST_RESPONSE: Final = 16 * 1024
-"""Bytes of an answer: as large as a token may be."""
+"""The largest response in bytes: as large as a token may be."""
 INTROSPECTION_TIMEOUT: Final = 20.0
 _OK: Final = 200
 
 
 class Introspection:
-    """The endpoint that is asked, and how we authenticate there."""
+    """An introspection endpoint, and our credentials there."""
 
     def __init__(
         self,
@@ -56,11 +57,11 @@ class Introspection:
         fresh: float = RESULT_SECONDS,
         most: int = MOST_RESULTS,
     ) -> None:
-        """`fetch` is by default a `Fetcher` that goes to public addresses, and to this machine where `url` is there. `fresh` is for how long an answer is believed, `most` how many are kept."""
+        """`fetch` defaults to a `Fetcher` for public addresses, and for this machine if `url` is there. Results are cached for `fresh` seconds, at most `most` of them."""
         if not client_id or not client_secret:
-            raise ConfigError("introspection is for those who show themselves: client_id and client_secret")
+            raise ConfigError("introspection endpoints require authentication: give client_id and client_secret")
         if most < 1 or fresh < 0:
-            raise ConfigError("most is 1 or more, and fresh 0 or more")
+            raise ConfigError("most must be 1 or more, and fresh 0 or more")
         self.url = url
         self.fetch: FetchFunction = default_fetcher(url) if fetch is None else fetch
         self.fresh = fresh
@@ -68,19 +69,17 @@ class Introspection:
         self._login = f"Basic {base64.b64encode(login).decode()}"
         self._name = ("greenroom introspection", id(self))
         self._good = ExpiringCache[IntrospectionResult](most)
-        self._bad = ExpiringCache[IntrospectionResult](
-            most
-        )  # apart: a client that makes tokens up puts no good one out
+        self._bad = ExpiringCache[IntrospectionResult](most)  # a cache of its own: made-up tokens evict no valid one
 
     def __repr__(self) -> str:
         return f"Introspection({self.url.partition('?')[0]!r})"
 
     def child_spec(self) -> ChildSpec[Ref[IntrospectionProcess]]:
-        """The process, for a supervisor."""
+        """The child spec of its process, for a supervisor."""
         return child(IntrospectionProcess, self).but(name=self._name, id=self._name)
 
     async def claims(self, token: str) -> Mapping[str, Any]:
-        """What the issuer says of the token. Raises `Denied`. What is known already is looked up by the caller itself, without a wait."""
+        """The claims of the token. Raises `Denied`. A cached result is read by the caller itself, without a call to the process."""
         digest = hashlib.sha256(token.encode()).digest()
         known = self.known(digest)
         if known is not None:
@@ -92,17 +91,17 @@ class Introspection:
                 IntrospectionProcess.look_up, token, digest
             )
         except ActorError as error:
-            raise Denied("server_error", detail=f"nobody can be asked about tokens: {error}") from None
+            raise Denied("server_error", detail=f"the introspection process is not available: {error}") from None
         if found is None:
             raise Denied("invalid_token")
         return found
 
     def known(self, digest: bytes) -> IntrospectionResult | None:
-        """What is known of the token with that digest."""
+        """The cached result for the token with that digest."""
         return self._good.get(digest) or self._bad.get(digest)
 
     def keep(self, digest: bytes, claims: Mapping[str, Any] | None) -> None:
-        """Know it for a while."""
+        """Cache a result."""
         fresh = self.fresh
         expires = None if claims is None else number(claims.get("exp"))
         if expires is not None:
@@ -111,7 +110,7 @@ class Introspection:
             (self._bad if claims is None else self._good).keep(digest, IntrospectionResult(claims), fresh)
 
     async def ask(self, token: str) -> Mapping[str, Any] | None:
-        """Ask about it now. None for a token that is good for nothing. Raises `Denied` when there is no answer."""
+        """Introspect the token now. None for an inactive one. Raises `Denied` if the request fails."""
         body = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
         headers = {"authorization": self._login, "content-type": "application/x-www-form-urlencoded"}
         try:
@@ -125,13 +124,13 @@ class Introspection:
 
 
 class IntrospectionResult(NamedTuple):
-    """An answer: the claims of a good token."""
+    """A cached result: the claims of an active token, None for an inactive one."""
 
     claims: Mapping[str, Any] | None
 
 
 class _IntrospectionDone(NamedTuple):
-    """What came of a question."""
+    """The outcome of an introspection request."""
 
     digest: bytes
     claims: Mapping[str, Any] | None
@@ -139,29 +138,31 @@ class _IntrospectionDone(NamedTuple):
 
 
 class IntrospectionProcess(GenServer):
-    """Asks, once for all requests with the same token."""
+    """Sends introspection requests, one for all callers that wait for the same token."""
 
     def __init__(self, about: Introspection) -> None:
-        """`about` has the books: they outlive this process."""
+        """`about` holds the caches, which outlive this process."""
         self._settings = about
         self._waiting: dict[bytes, list[Caller[Any]]] = {}
 
     def look_up(self, token: str, digest: bytes) -> Mapping[str, Any] | None:
-        """What is known, or what the issuer says."""
+        """The claims from the cache or from the issuer; None for an inactive token."""
         known = self._settings.known(digest)
         if known is not None:
             return known.claims
         waiting = self._waiting.get(digest)
         if waiting is None:
             if len(self._waiting) >= REQUESTS_AT_ONCE:
-                raise Reject(Denied("server_error", detail=f"{REQUESTS_AT_ONCE} tokens are being asked about already"))
+                raise Reject(
+                    Denied("server_error", detail=f"{REQUESTS_AT_ONCE} introspection requests are in flight already")
+                )
             waiting = self._waiting[digest] = []
             spawn(_introspect, self._settings, token, digest, self.pid)
         waiting.append(self.caller)
-        return later()  # type: ignore[no-any-return]  # stands for what comes later
+        return later()  # type: ignore[no-any-return]  # the reply comes later
 
     def handle_info(self, message: Any) -> None:
-        """An answer."""
+        """Answer the waiting callers."""
         if not isinstance(message, _IntrospectionDone):
             super().handle_info(message)
             return
@@ -194,35 +195,35 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- The keys of an issuer: fetched, kept, and fetched again when they are old or when a token names one that is not among them.
-# One process does it, so a thousand requests that come at once with a new key's name are one fetch. A request whose key is there looks at
-# a snapshot, and does not wait. An issuer that cannot be reached leaves the keys as they are.
+# --- JWK sets of issuers: cached, and fetched again when they are old or when a token names an unknown key.
+# # One process fetches, so a thousand simultaneous requests with a new key id are one fetch. A request whose key is cached reads a snapshot without a call.
+# # While the issuer cannot be reached, the cached keys stay in use.
 
 log = logging.getLogger(__name__)
 
 KEYSET_SECONDS: Final = 600.0
-"""Seconds after which keys are fetched again without a reason."""
+"""Seconds after which the keys are fetched again in any case."""
 REFETCH_PAUSE: Final = 30.0
-"""Seconds between two fetches for keys that were not there: a client that makes up names of keys has us ask no more often."""
+"""Seconds between two fetches for unknown key ids: a client that makes up key ids causes no more fetches than that."""
 KEYSET_TIMEOUT: Final = 15.0
 
 
 class KeySetError(GreenroomError):
-    """The keys could not be had."""
+    """The key set could not be fetched."""
 
 
 class KeySetProcess(GenServer):
-    """The process."""
+    """Fetches one key set for all callers."""
 
     def __init__(self, about: KeySet) -> None:
-        """`about` has the keys: they outlive this process."""
+        """`about` holds the keys, which outlive this process."""
         self._settings = about
         self._attempted_at: float | None = None
         self._failure: str = ""
         self._timer: Timer | None = None
 
     async def ensure_key(self, kid: str | None) -> None:
-        """See to it that the key is there, if it can be had at all. Raises `KeySetError` while there are none."""
+        """Fetch the keys if the key is unknown and the last fetch is not too recent. Raises `KeySetError` while there are no keys."""
         if self._settings.has(kid):
             return
         if self._attempted_at is None or _now() - self._attempted_at >= self._settings.pause:
@@ -231,7 +232,7 @@ class KeySetProcess(GenServer):
             raise Reject(KeySetError(self._failure))
 
     async def handle_info(self, message: Any) -> None:
-        """The keys are old."""
+        """Fetch the keys again once they are old."""
         if message == "old":
             await self._fetch_keys()
         else:
@@ -242,11 +243,11 @@ class KeySetProcess(GenServer):
         try:
             answer = await self._settings.fetch(self._settings.url)
             if answer.status != _OK:
-                raise KeySetError(f"status {answer.status}")  # noqa: TRY301 - told as all that can fail here
+                raise KeySetError(f"status {answer.status}")  # noqa: TRY301 - handled like every other failure below
             self._settings.keys = tuple(parse_jwk_set(decode(answer.body)))
-        except Exception as error:  # noqa: BLE001 - `fetch` may be a program's own: the keys stay as they are
+        except Exception as error:  # noqa: BLE001 - `fetch` may be a program's own and raise anything: the keys stay as they are
             why = str(error) if isinstance(error, GreenroomError) else type(error).__name__
-            self._failure = f"the keys of {self._settings.url.partition('?')[0]} could not be had: {why}"
+            self._failure = f"the keys of {self._settings.url.partition('?')[0]} could not be fetched: {why}"
             log.warning("%s", self._failure)
         if self._timer is not None:
             self._timer.cancel()
@@ -254,7 +255,7 @@ class KeySetProcess(GenServer):
 
 
 class KeySet:
-    """An issuer's keys, by the URL of its JWK set. `child_spec` is its process, which the server starts that it is for."""
+    """The JWK set of an issuer, by its URL. The server that uses it starts its process (`child_spec`)."""
 
     def __init__(
         self,
@@ -264,41 +265,41 @@ class KeySet:
         fresh: float = KEYSET_SECONDS,
         pause: float = REFETCH_PAUSE,
     ) -> None:
-        """`fetch` is by default a `Fetcher` that goes to public addresses, and to this machine where `url` is there."""
+        """`fetch` defaults to a `Fetcher` for public addresses, and for this machine if `url` is there."""
         self.url = url
         self.fetch = default_fetcher(url) if fetch is None else fetch
         self.fresh = fresh
         self.pause = pause
         self.keys: tuple[JsonWebKey, ...] | None = None
-        """Replaced as a whole: what was found out with the keys of before is not known any more. None before there were any."""
+        """The keys; None before the first fetch. Replaced as a whole, so that verifications by the previous keys can be recognised."""
         self._name = ("greenroom key set", id(self))
 
     def __repr__(self) -> str:
         return f"KeySet({self.url.partition('?')[0]!r})"
 
     def child_spec(self) -> ChildSpec[Ref[KeySetProcess]]:
-        """The process, for a supervisor."""
+        """The child spec of its process, for a supervisor."""
         return child(KeySetProcess, self).but(name=self._name, id=self._name)
 
     def has(self, kid: str | None) -> bool:
-        """Whether there are keys, and that one among them."""
+        """Whether there are keys, and this one is among them."""
         return self.keys is not None and (kid is None or any(key.kid == kid for key in self.keys))
 
     async def find(self, heading: TokenHeader) -> Sequence[JsonWebKey]:
-        """The keys that a token of this heading may have been signed with. Raises `Denied` when there are none to be had."""
+        """The keys that can have signed a token with this header. Raises `Denied` if the keys cannot be fetched."""
         if not self.has(heading.kid):
             try:
                 await Ref[KeySetProcess](self._name, KEYSET_TIMEOUT).call(KeySetProcess.ensure_key, heading.kid)
             except KeySetError as error:
                 raise Denied("server_error", detail=str(error)) from None
             except ActorError as error:
-                raise Denied("server_error", detail=f"the keeper of {self!r}: {error}") from None
+                raise Denied("server_error", detail=f"the process of {self!r}: {error}") from None
         return [key for key in self.keys or () if heading.kid is None or key.kid in (None, heading.kid)]
 
 
-# --- What fetches from a URL that the program itself has named: keys and introspection of an issuer, which may be on this machine.
+# --- The default fetcher for URLs that the program itself configured: keys and introspection of an issuer, which may be on this machine.
 
 
 def default_fetcher(url: str) -> Fetcher:
-    """To public addresses, and to this machine where the URL is there. It follows no redirect, so none leads from elsewhere to this machine."""
+    """A fetcher for public addresses, and for this machine if the URL is there. It follows no redirect, so a remote server cannot redirect it to this machine."""
     return Fetcher(Guard(loopback=is_local(urlsplit(url).hostname or "")))

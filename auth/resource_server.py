@@ -1,4 +1,4 @@
-"""A protected resource of OAuth 2.1: tokens come from an authorization server, and a client that has none is told from which.
+"""The provider for a protected resource of OAuth 2.1: verifies access tokens, and tells clients without one where to get it.
 
 ::
 
@@ -8,8 +8,9 @@
         keys=KeySet("https://id.example/jwks", Fetcher()),
     )
 
-With `keys`, `key` or `introspection`, a token must be signed or vouched for, be of one of these issuers, be meant for this very resource, and
-have `required_scopes`. With an `authorizer` instead, that decides about everything: it is given the token, this object and the request.
+With `keys`, `key` or `introspection`, a token must be verified, come from one of these issuers, name this resource as its audience, and have
+`required_scopes`. With an `authorizer`, that function decides instead: it gets the token, this object and the request.
+
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ASYMMETRIC: Final = tuple(sorted(each for each in ALGORITHMS if not each.startswith("HS")))
-"""What a token may be signed with where nothing is said: whatever is checked with a public key."""
+"""The default algorithms: all asymmetric ones, which are verified with a public key."""
 _REMOVED: Final = {
     "token_validator": "the authorizer decides about the token",
-    "audience_validation": "the authorizer decides for whom a token is; without one, it is for the resource",
+    "audience_validation": "the authorizer checks the audience; without one, it must be the resource",
 }
 
 
@@ -54,15 +55,15 @@ class Authorizer(Protocol):
     """Decides about tokens."""
 
     def authorize(self, token: str, resource: OAuthResource, request: AuthRequest) -> Verdict | Awaitable[Verdict]:
-        """Who the caller is: an `AuthInfo`, the claims of a token, or `Denied`, returned or raised. None refuses it."""
+        """Identify the caller: return an `AuthInfo` or the claims of the token. None refuses, as does a `Denied`, returned or raised."""
 
 
 class OAuthResource:
-    """The provider."""
+    """Identifies callers by access tokens for this resource, and serves the resource's metadata."""
 
     headers = ("authorization",)
 
-    def __init__(  # noqa: PLR0913 - what can be set
+    def __init__(  # noqa: PLR0913 - all the settings
         self,
         *,
         resource: str,
@@ -89,7 +90,8 @@ class OAuthResource:
     ) -> None:
         """`authorization_servers`, `required_scopes` and `resource_metadata_url` may be functions of the request.
 
-        `audience` is for tokens that name this resource in another way. Raises `ConfigError`.
+        `audience` is for tokens that name this resource differently. Raises `ConfigError`.
+
         """
         for name in unknown:
             raise ConfigError(f"OAuthResource has no {name}{f': {_REMOVED[name]}' if name in _REMOVED else ''}")
@@ -105,7 +107,7 @@ class OAuthResource:
             metadata=metadata,
             insecure=allow_insecure_authorization_servers,
         )
-        """The public document, and where it is served."""
+        """The metadata that is served."""
         self.resource = self.public_document.resource
         self._required: Required = (
             required_scopes if callable(required_scopes) else checked_words("required_scopes", required_scopes)
@@ -126,27 +128,27 @@ class OAuthResource:
                 clock_skew=clock_skew,
             )
         elif algorithms is not None or audience is not None:
-            raise ConfigError("algorithms and audience are the authorizer's own business")
+            raise ConfigError("algorithms and audience are not used with an authorizer: check them there")
 
     def __repr__(self) -> str:
         return f"OAuthResource({self.resource!r}, {self._verified_by})"
 
     def children(self) -> Sequence[ChildSpec[Any]]:
-        """The processes that keep the keys, or the answers about opaque tokens."""
+        """The processes of the key set and of the introspection."""
         return () if self._bearer is None else self._bearer.children()
 
     async def required_scopes(self, request: AuthRequest) -> tuple[str, ...]:
-        """What this request needs."""
+        """The scopes that this request needs."""
         if not callable(self._required):
             return tuple(self._required)
         return checked_words("required_scopes", await awaited(self._required(request)))
 
     async def authorization_servers(self, request: AuthRequest) -> tuple[str, ...]:
-        """The servers that give tokens for this request."""
+        """The authorization servers for this request."""
         return await self.public_document.authorization_servers(request)
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """The caller that the token identifies."""
+        """Identify the caller by its token."""
         token = extract_bearer_token(request.headers)
         if self._bearer is not None:
             return await self._check(self._bearer, request)
@@ -158,8 +160,8 @@ class OAuthResource:
             raise found
         if found is None:
             raise Denied("invalid_token")
-        if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is a program's own function
-            raise TypeError(f"an authorizer says AuthInfo, claims or Denied, and not {type(found).__name__}")
+        if not isinstance(found, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a program's own function may return anything
+            raise TypeError(f"an authorizer must return AuthInfo, claims or Denied, not {type(found).__name__}")
         return info_from_claims(found)
 
     async def _check(self, bearer: BearerAuth, request: AuthRequest) -> AuthInfo:
@@ -167,18 +169,18 @@ class OAuthResource:
         if info.issuer not in await self.authorization_servers(request) and not self._is_introspected(info):
             raise Denied("invalid_token", detail="another issuer's")
         if not self._has_audience and not any(is_same_resource(each, self.resource) for each in info.audience):
-            raise Denied("invalid_token", "the access token is meant for somebody else")
+            raise Denied("invalid_token", "the access token is meant for another resource")
         required = await self.required_scopes(request)
         if not info.has(required):
             raise Denied("insufficient_scope", scopes=required)
         return info
 
     def _is_introspected(self, info: AuthInfo) -> bool:
-        """Whether the server that was asked about the token is the issuer, which need not be repeated then."""
+        """Whether the introspecting server is the issuer, in which case the response need not name one."""
         return self._verified_by == "introspection" and info.issuer is None
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
-        """As RFC 6750 and 9728 want it. A function that fails makes it say less, and nothing worse."""
+        """A refusal by RFC 6750 and RFC 9728. If a function of the program fails, its parameter is left out."""
         return bearer_refusal(
             denied,
             resource_metadata=await self._metadata_url(request),
@@ -188,19 +190,19 @@ class OAuthResource:
     async def _metadata_url(self, request: AuthRequest) -> str | None:
         try:
             return await self.public_document.url(request)
-        except Exception:  # noqa: BLE001 - the author's function
-            tracebacks.log_error(log, "the URL of the metadata of %s could not be told", self.resource)
+        except Exception:  # noqa: BLE001 - the program's function
+            tracebacks.log_error(log, "the metadata URL of %s could not be computed", self.resource)
             return None
 
     async def _scopes_to_name(self, denied: Denied, request: AuthRequest) -> str | None:
-        """The scopes to ask for: what was missing, and what it takes to come in, since some clients ask for just what they are told."""
+        """The scopes for the challenge: the missing ones and all required ones, since some clients request exactly what the challenge names."""
         if denied.kind not in ("missing", "insufficient_scope"):
             return None
         wanted: Collection[str] = denied.scopes
         try:
             wanted = tuple(dict.fromkeys((*await self.required_scopes(request), *denied.scopes)))
-        except Exception:  # noqa: BLE001 - the author's function
-            tracebacks.log_error(log, "the scopes that %s needs could not be told", self.resource)
+        except Exception:  # noqa: BLE001 - the program's function
+            tracebacks.log_error(log, "the required scopes of %s could not be computed", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
             wanted = self.public_document.scopes_supported or ()
         return " ".join(wanted) or None
@@ -214,4 +216,4 @@ def _authorizer_function(authorizer: Any) -> Callable[[str, OAuthResource, AuthR
         raise ConfigError(
             f"authorizer must be a function of token, resource and request, or have authorize(…), not {authorizer!r}"
         )
-    return found  # type: ignore[no-any-return]  # a function of the program's
+    return found  # type: ignore[no-any-return]  # a program's own function

@@ -1,10 +1,11 @@
-"""API-key authentication: each key lets its holder in as one principal.
+"""API keys, passwords, a program's own function, or no authentication: the providers without token verification.
 
 ::
 
     APIKeyAuth({"k-123…": {"subject": "ci", "scopes": ["deploy"]}})
     APIKeyAuth({hash_key(key, pepper): {"subject": "ci"}}, hash_keys=True, pepper=pepper)
     APIKeyAuth(verifier=look_it_up)
+
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ _V = TypeVar("_V")
 
 
 class _ProcesslessProvider:
-    """A provider that needs no process."""
+    """A provider without child processes."""
 
     def children(self) -> tuple[()]:
-        """It needs no process."""
+        """No processes."""
         return ()
 
 
 class _SecretProvider(_ProcesslessProvider):
-    """A provider that has the secrets itself, or asks a function about them."""
+    """A provider that stores the secrets itself, or asks a verifier about them."""
 
     invalid_message: ClassVar[str]
     expired_detail: ClassVar[str]
@@ -65,7 +66,7 @@ class _SecretProvider(_ProcesslessProvider):
             raise self._refused(self.expired_detail) from None
 
     async def _from_verifier(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
-        """The caller, as the program's function identifies it."""
+        """The identity that the program's verifier returned."""
         said: Found = await awaited(found)
         if said is None:
             raise self._refused()
@@ -73,10 +74,10 @@ class _SecretProvider(_ProcesslessProvider):
 
 
 class APIKeyAuth(_SecretProvider):
-    """The provider."""
+    """API-key authentication: each key maps to one principal."""
 
     invalid_message = "Invalid API key"
-    expired_detail = "a key that has expired"
+    expired_detail = "the key has expired"
 
     def __init__(
         self,
@@ -87,16 +88,16 @@ class APIKeyAuth(_SecretProvider):
         hash_keys: bool = False,
         pepper: str | bytes | None = None,
     ) -> None:
-        """`keys` are the keys, or with `hash_keys` what `hash_key` made of them; a mapping says besides whose they are.
+        """`keys` are the keys, or their hashes by `hash_key` with `hash_keys`; a mapping also gives the identity of each.
 
-        A key of a list is its own subject's, which is called after its digest. `verifier` is asked instead, and says None to keys that it does
-        not know.
+        In a list, each key is its own subject, named by a digest of the key. `verifier` replaces the list, and returns None for unknown keys.
+
         """
         if (keys is None) == (verifier is None):
-            raise ConfigError("APIKeyAuth wants either keys or a verifier")
+            raise ConfigError("APIKeyAuth needs either keys or a verifier")
         entries: Mapping[str, Mapping[str, Any]] = {} if keys is None else _key_entries(keys)
         if any(not key for key in entries):
-            raise ConfigError("an empty API key lets everybody in")
+            raise ConfigError("an empty API key would admit every caller: remove it")
         if verifier is None:
             _check_stored_keys(entries, pepper, hashed=hash_keys)
         self.headers: Sequence[str] = (header_name.lower(), "authorization")
@@ -114,11 +115,11 @@ class APIKeyAuth(_SecretProvider):
         return f"APIKeyAuth({how}, header_name={self._header!r})"
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """The caller that the key identifies."""
+        """Identify the caller by its key."""
         key = extract_api_key(request.headers, self._header)
         if self._verifier is not None:
             return await self._from_verifier(self._verifier(key), default_subject(key))
-        # Looked up by a digest that no client can foresee, and then compared in constant time: how long it takes tells nothing.
+        # Looked up by a keyed digest, which no client can predict, and then compared in constant time: the duration reveals nothing about the stored keys.
         for candidate in self._candidates(key):
             stored, info = self._index.get(self._index_key(candidate), ("", None))
             same = verify_key(key, stored, self._pepper) if self._hashed else _equal_in_constant_time(key, stored)
@@ -127,7 +128,7 @@ class APIKeyAuth(_SecretProvider):
         raise self._refused()
 
     def _candidates(self, key: str) -> Sequence[str]:
-        """As what this key may be kept."""
+        """The forms in which this key may be stored."""
         if not self._hashed:
             return (key,)
         plain = plain_digest(key)
@@ -137,8 +138,8 @@ class APIKeyAuth(_SecretProvider):
         kept = kept.lower() if self._hashed and not kept.startswith("hmac-") else kept
         return hmac.digest(self._index_secret, kept.encode(), "sha256")
 
-    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
-        """Which header the key belongs in."""
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - the same for every request
+        """A refusal that names the header for the key."""
         error = {"missing": "invalid_request", "invalid_credentials": "invalid_key"}.get(denied.kind)
         told = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
         return refusal(told, challenge("ApiKey", header=self._header), error=error)
@@ -153,7 +154,7 @@ def _key_entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mappi
 
 
 def _check_stored_keys(keys: Collection[str], pepper: str | bytes | None, *, hashed: bool) -> None:
-    """Refuse what could never match a key that is shown. Keys are counted and not quoted: they are secrets."""
+    """Raises `ConfigError` for stored keys that can never match. The message counts keys and quotes none."""
     if not hashed:
         hashes = sum(map(has_hash_prefix, keys))
         if hashes:
@@ -168,7 +169,7 @@ def _check_stored_keys(keys: Collection[str], pepper: str | bytes | None, *, has
     plain = sum(not (_STORED_KEY.match(key) or _HEX.match(key)) for key in keys)
     if plain:
         raise ConfigError(
-            f"with hash_keys=True, {plain} of {len(keys)} keys are no hashes and would never match: keep hash_key(key, pepper) of each"
+            f"with hash_keys=True, {plain} of {len(keys)} keys are not hashes and would never match: keep hash_key(key, pepper) of each"
         )
     if pepper is None and any(map(has_hash_prefix, keys)):
         raise ConfigError("these keys were hashed with a pepper: pass pepper=…")
@@ -178,25 +179,25 @@ def _equal_in_constant_time(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-# --- Users and passwords. It is for machines that know nothing better: over anything but TLS, every hop on the way can read them.
+# --- Users and passwords, for clients that support nothing better. Without TLS, every hop can read them.
 
 if TYPE_CHECKING:
     BasicVerifier = Callable[[str, str], Found | Awaitable[Found]]
 
 HASHES_AT_ONCE: Final = 4
-"""How many passwords are hashed at a time: each keeps a core busy for a good while."""
+"""How many passwords are hashed at a time: each occupies a core for tens of milliseconds."""
 MOST_QUEUED: Final = 100
-"""How many more may wait for that."""
+"""How many more may wait."""
 MOST_REMEMBERED: Final = 1000
 REMEMBERED_SECONDS: Final = 300.0
-"""So many right passwords are known again without hashing, for so many seconds; what is kept of them is a digest with a key of this process."""
+"""How many correct passwords are accepted again without hashing, and for how many seconds; they are stored as digests with a key of this process."""
 
 
 class BasicAuth(_SecretProvider):
-    """The provider. Hashing happens in threads, a few at a time, so that a flood of guesses costs no other request its turn."""
+    """Identifies callers by user and password. Passwords are hashed in a few threads, so that a flood of guesses delays no other request."""
 
     invalid_message = "Invalid user or password"
-    expired_detail = "a user whose time is over"
+    expired_detail = "the user has expired"
     headers = ("authorization",)
 
     def __init__(
@@ -207,12 +208,12 @@ class BasicAuth(_SecretProvider):
         hash_passwords: bool = True,
         realm: str = "mcp",
     ) -> None:
-        """`credentials` say by user what was kept of the password, alone or as `password` beside `scopes` and `metadata`."""
+        """`credentials` map each user to a stored password, or to a mapping with `password`, `scopes` and `metadata`."""
         if (credentials is None) == (verifier is None):
-            raise ConfigError("BasicAuth wants either credentials or a verifier")
+            raise ConfigError("BasicAuth needs either credentials or a verifier")
         entries = {user: _user_entry(entry) for user, entry in (credentials or {}).items()}
         if any(not entry.get("password") for entry in entries.values()):
-            raise ConfigError("a user without a password lets everybody in")
+            raise ConfigError("a user without a password would admit every caller: give one")
         for user, entry in entries.items():
             _check_stored_password(user, entry["password"], hashed=hash_passwords)
         self._users = {user: (entry["password"], info_from_config(entry, user)) for user, entry in entries.items()}
@@ -228,7 +229,7 @@ class BasicAuth(_SecretProvider):
         return f"BasicAuth({'a verifier' if self._verifier is not None else f'{len(self._users)} users'})"
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """Which user it is. An unknown one takes as long to refuse as a known one with a wrong password."""
+        """Identify the user. An unknown user takes as long to refuse as a known one with a wrong password."""
         user, password = extract_basic_auth(request.headers)
         if self._verifier is not None:
             return await self._from_verifier(self._verifier(user, password), user)
@@ -241,17 +242,17 @@ class BasicAuth(_SecretProvider):
         if not self._hashed:
             return hmac.compare_digest(_digest(password), _digest(stored))
         digest = keyed_digest(self._key, user, password)
-        if self._remembered.get(digest):  # found to be right a moment ago: every request would take that long again
+        if self._remembered.get(digest):  # verified recently: otherwise each request of a client would be hashed
             return True
         if self._threads.waiting >= MOST_QUEUED:
-            raise Denied("too_many_failures", detail="too many passwords wait to be looked at")
+            raise Denied("too_many_failures", detail="too many passwords are waiting to be checked")
         same = await self._threads.run(verify_password, password, stored)
         if same:
             self._remembered.keep(digest, same, REMEMBERED_SECONDS)
         return same
 
-    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
-        """Ask for user and password."""
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - the same for every request
+        """A refusal that asks for user and password."""
         return refusal(denied, challenge("Basic", realm=self._realm, charset="UTF-8"))
 
 
@@ -260,15 +261,15 @@ def _user_entry(entry: str | Mapping[str, Any]) -> Mapping[str, Any]:
         return {"password": entry}
     if not hasattr(entry, "get"):
         raise ConfigError(
-            f'an entry is what was kept of a password, or {{"password": …, "scopes": […]}}, not {type(entry).__name__}'
+            f'an entry must be a stored password, or {{"password": …, "scopes": […]}}, not {type(entry).__name__}'
         )
     return entry
 
 
 def _check_stored_password(user: str, password: Any, *, hashed: bool) -> None:
-    """Refuse what could never match a password that is shown. It is not quoted."""
+    """Raises `ConfigError` for a stored password that can never match. The message does not quote it."""
     if not isinstance(password, str):
-        raise ConfigError(f"the password of {user!r} is a text, not {type(password).__name__}")
+        raise ConfigError(f"the password of {user!r} must be a text, not {type(password).__name__}")
     if hashed and _parse_stored_password(password) is None and not _HEX.match(password):
         raise ConfigError(
             f"the password of {user!r} is not hashed and would never match: keep hash_password(password); in tests, pass hash_passwords=False"
@@ -281,10 +282,10 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-# --- Keys and passwords as they may be kept: never as they are. Formats are text, say what they are, and are compared in constant time.
-# Keys are random already, so one HMAC with a pepper is enough, and quick: `hmac-sha256$…`. Passwords are not, so they get many rounds:
-# `pbkdf2-sha256$…`. Plain SHA-256 in hex is what older stores have; it is still recognised, with a warning. Of keys it is not made any more, of
-# passwords only where it is asked for by name.
+# --- Formats of stored keys and passwords, which are never stored as they are. A format names its algorithm, and is compared in constant time.
+# # Keys are random, so one HMAC with a pepper suffices and is fast: `hmac-sha256$…`. Passwords are not, so they get many rounds:
+# # `pbkdf2-sha256$…`. Plain SHA-256 in hex, which older stores contain, is still accepted with a warning; it is no longer made for keys, and for
+# # passwords only on request.
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +293,7 @@ Algorithm: TypeAlias = Literal["pbkdf2-sha256", "sha256-hex"]
 
 ROUNDS: Final = 100_000
 MOST_ROUNDS: Final = 10_000_000
-"""Without it, a writer of the store could have each attempt take an hour."""
+"""The limit: without it, a writer of the store could make each attempt take an hour."""
 SALT_BYTES: Final = 16
 _HMAC: Final = "hmac-sha256$"
 _PBKDF2: Final = "pbkdf2-sha256$"
@@ -304,21 +305,21 @@ _STORED_PASSWORD: Final = re.compile(r"pbkdf2-sha256\$([0-9]{1,8})\$([^$]*)\$([^
 
 
 class PepperRequired(ConfigError):
-    """A key is hashed with a pepper, or was, and none was given."""
+    """A key is to be hashed, or was hashed, with a pepper, and none was given."""
 
 
 def hash_key(key: str, pepper: str | bytes | None = None) -> str:
-    """What to keep of an API key: its HMAC-SHA256 with `pepper`. Raises `PepperRequired` without one."""
+    """The form in which to store an API key: its HMAC-SHA256 with `pepper`. Raises `PepperRequired` without one."""
     if not pepper:
         raise PepperRequired(
-            "hash_key wants a pepper, a secret that is kept apart from the hashes: hash_key(key, os.environ[…]); without one it would be plain SHA-256"
+            "hash_key needs a pepper, a secret that is stored apart from the hashes: hash_key(key, os.environ[…]); without one it would be plain SHA-256"
         )
     digest = hmac.digest(pepper.encode() if isinstance(pepper, str) else pepper, key.encode(), "sha256")
     return _HMAC + base64.b64encode(digest).decode()
 
 
 def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool:
-    """Whether it is that key, in constant time. Raises `PepperRequired`."""
+    """Whether `stored` is the hash of `key`, in constant time. Raises `PepperRequired`."""
     if stored.startswith(_HMAC):
         if pepper is None:
             raise PepperRequired("this key was hashed with a pepper: pass pepper=…")
@@ -331,35 +332,35 @@ def verify_key(key: str, stored: str, pepper: str | bytes | None = None) -> bool
 
 
 def plain_digest(secret: str) -> str:
-    """Plain SHA-256 in hexadecimal, as older stores have it."""
+    """SHA-256 in hexadecimal, as in older stores."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def has_hash_prefix(stored: str) -> bool:
-    """Whether it begins as `hash_key` and `hash_password` begin. Hexadecimal does not count: random keys are written so, too."""
+    """Whether the text has a prefix of `hash_key` or `hash_password`. Hexadecimal does not count, since random keys may be hexadecimal."""
     return stored.startswith((_HMAC, _PBKDF2))
 
 
 def default_subject(key: str) -> str:
-    """What a key without a subject is called: the same each time, and of no use to a reader of it."""
+    """The subject of a key that has no configured one: a digest, the same each time."""
     return f"key-{hashlib.sha256(b'greenroom key name ' + key.encode()).hexdigest()[:16]}"
 
 
 def hash_password(password: str, *, algorithm: Algorithm = "pbkdf2-sha256", iterations: int = ROUNDS) -> str:
-    """What to keep of a password. It takes tens of milliseconds, on purpose: call it in a thread."""
+    """The form in which to store a password. It takes tens of milliseconds by design: call it in a thread."""
     if algorithm == "sha256-hex":
         return plain_digest(password)
     if algorithm != "pbkdf2-sha256":
-        raise ConfigError(f'algorithm is "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
+        raise ConfigError(f'algorithm must be "pbkdf2-sha256" or "sha256-hex", not {algorithm!r}')
     if not 1 <= iterations <= MOST_ROUNDS:
-        raise ConfigError(f"iterations is from 1 to {MOST_ROUNDS}, not {iterations}")
+        raise ConfigError(f"iterations must be from 1 to {MOST_ROUNDS}, not {iterations}")
     salt = secrets.token_bytes(SALT_BYTES)
     digest = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     return _format_stored_password(iterations, salt, digest)
 
 
 def verify_password(password: str, stored: str) -> bool:
-    """Whether it is that password, in constant time. What is stored in no known form matches nothing."""
+    """Whether `stored` is the hash of `password`, in constant time. False for an unknown format."""
     if stored.startswith(_PBKDF2):
         parts = _parse_stored_password(stored)
         if parts is None:
@@ -374,7 +375,7 @@ def verify_password(password: str, stored: str) -> bool:
 
 
 def _is_plain_digest(secret: str, stored: str, warning: str) -> bool:
-    """Whether that digest is kept of it, which is warned of."""
+    """Whether `stored` is the plain digest of `secret`; logs a warning if it is."""
     matches = _HEX.match(stored) is not None and hmac.compare_digest(plain_digest(secret), stored.lower())
     if matches:
         _warn_once(warning)
@@ -382,7 +383,7 @@ def _is_plain_digest(secret: str, stored: str, warning: str) -> bool:
 
 
 def dummy_hash(stored: Sequence[str]) -> str:
-    """Something that no password matches, and that takes as long to find out as the most expensive of these does."""
+    """A stored password that nothing matches, and that takes as long to check as the most expensive of `stored`."""
     rounds = [parts[0] for each in stored if (parts := _parse_stored_password(each)) is not None]
     if stored and not rounds:
         return secrets.token_hex(32)
@@ -408,18 +409,18 @@ def _parse_stored_password(stored: str) -> tuple[int, bytes, bytes] | None:
 
 @lru_cache
 def _warn_once(text: str) -> None:
-    """Each request would say it again."""
+    """Log a warning once: otherwise each request would repeat it."""
     log.warning("%s", text)
 
 
-# --- What was found out of credentials of late, by a digest of them: so much at most, and for a while at most.
+# --- A cache for verified credentials, keyed by digest, bounded in size and time.
 
 
 class ExpiringCache(Generic[_V]):
-    """The book. Of more than `most`, the one that was not seen for longest is forgotten."""
+    """A cache whose entries expire. Beyond `most`, the least recently used entry is dropped."""
 
     def __init__(self, most: int) -> None:
-        """Nothing is known yet."""
+        """An empty cache."""
         self._most = most
         self._entries: OrderedDict[bytes, tuple[_V, float]] = OrderedDict()
 
@@ -427,7 +428,7 @@ class ExpiringCache(Generic[_V]):
         return len(self._entries)
 
     def get(self, digest: bytes) -> _V | None:
-        """What is known of it."""
+        """The value, unless it has expired."""
         found = self._entries.get(digest)
         if found is None:
             return None
@@ -439,19 +440,19 @@ class ExpiringCache(Generic[_V]):
         return value
 
     def keep(self, digest: bytes, value: _V, seconds: float) -> None:
-        """Know it from now on. `seconds` are not more for being seen again."""
+        """Store the value for so many seconds; later reads do not extend them."""
         self._entries[digest] = value, _now() + seconds
         self._entries.move_to_end(digest)
         while len(self._entries) > self._most:
             self._entries.popitem(last=False)
 
     def drop(self, digest: bytes) -> None:
-        """Know nothing of it any more."""
+        """Remove the entry."""
         self._entries.pop(digest, None)
 
 
 def keyed_digest(key: bytes, *parts: str) -> bytes:
-    """What is kept of credentials: of no use to a reader without the key. Parts do not run into each other."""
+    """A digest of credentials that is useless without the key. Lengths are part of it, so parts cannot run into each other."""
     whole = "".join([f"{len(part)}:{part}" for part in parts]).encode(errors="surrogatepass")
     return hashlib.blake2b(whole, key=key, digest_size=32).digest()
 
@@ -460,23 +461,24 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- A provider of a program's own: an object with `authenticate(token)`, or a function, that says who the caller is.
+# --- A provider of the program's own: a function, or an object with `authenticate(token)`, that identifies the caller.
 
 
 class CustomAuth(_ProcesslessProvider):
-    """Asks a function about the bearer token, or else the API key, of a request. What it gives is believed as it is.
+    """Asks a program's function about the bearer token or API key of a request, and trusts its result.
 
-    It returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; whatever else is in it is kept as claims), or None to refuse. What it
-    raises is logged, and never told.
+    The function returns an `AuthInfo`, a mapping (`subject`, `scopes`, `metadata`; other keys are kept as claims), or None to refuse. An exception is
+    logged and not shown to the caller.
+
     """
 
     headers = ("authorization", "x-api-key")
 
     def __init__(self, authenticate: Callable[[str], Found | Awaitable[Found]], *, realm: str = "mcp") -> None:
-        """`authenticate` may be async, or an object that has it as a method. A `Denied` that it raises is the answer."""
+        """`authenticate` may be async, or an object with a method of that name. A `Denied` that it raises is the refusal."""
         asked: Any = getattr(authenticate, "authenticate", authenticate)
         if not callable(asked):
-            raise ConfigError(f"CustomAuth wants a function of the token, not a {type(authenticate).__name__}")
+            raise ConfigError(f"CustomAuth needs a function of the token, not a {type(authenticate).__name__}")
         self._verifier: Any = asked
         self._realm = realm
 
@@ -484,7 +486,7 @@ class CustomAuth(_ProcesslessProvider):
         return "CustomAuth()"
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """The caller, as the function identifies it."""
+        """Identify the caller by the function."""
         try:
             token = extract_bearer_token(request.headers)
         except Denied as denied:
@@ -496,8 +498,8 @@ class CustomAuth(_ProcesslessProvider):
             raise Denied("invalid_token")
         return check_not_expired(info_from_verifier(found, default_subject(token)))
 
-    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - it is the same for all
-        """No word of why; only which scopes are missing, since a client could not ask for more otherwise."""
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - the same for every request
+        """A refusal without a reason; only missing scopes are named, since clients must know which to request."""
         if denied.kind in ("server_error", "too_many_failures"):
             return HttpRefusal(STATUS[denied.kind])
         lacking = denied.kind == "insufficient_scope"
@@ -510,21 +512,21 @@ class CustomAuth(_ProcesslessProvider):
         return HttpRefusal(STATUS[denied.kind], [("www-authenticate", asked)])
 
 
-# --- No authentication: every caller is `anonymous`, and may do nothing that needs a scope.
+# --- No authentication: every caller is `anonymous` and has no scopes.
 
 
 class NoAuth(_ProcesslessProvider):
-    """Lets every caller in."""
+    """Admits every caller."""
 
     headers = ()
 
     def __repr__(self) -> str:
         return "NoAuth()"
 
-    async def authenticate(self, request: AuthRequest) -> AuthInfo:  # noqa: ARG002 - nothing is looked at
-        """Anonymous."""
+    async def authenticate(self, request: AuthRequest) -> AuthInfo:  # noqa: ARG002 - nothing is checked
+        """An anonymous caller."""
         return AuthInfo("anonymous", scopes=frozenset(), anonymous=True)
 
-    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - there is no other way to ask
-        """Nothing that could be sent would help."""
+    async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - there is only one refusal
+        """A refusal without a challenge: no credentials would help."""
         return refusal(denied)

@@ -1,4 +1,4 @@
-"""Where a user's files are, as the system has it: what is configured, and what is kept."""
+"""The user's folders for configuration and data, by the conventions of the operating system."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from platformdirs import user_config_dir, user_data_dir
 
 
 def config_folder(app: str = "greenroom") -> Path:
-    """Where a user configures `app`: `$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`."""
+    """The configuration folder of `app`: `$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`."""
     return Path(user_config_dir(app, appauthor=False))
 
 
 def data_folder(app: str = "greenroom") -> Path:
-    """Where `app` keeps what is a user's: `$XDG_DATA_HOME/greenroom`, mostly `~/.local/share/greenroom`."""
+    """The data folder of `app`: `$XDG_DATA_HOME/greenroom`, mostly `~/.local/share/greenroom`."""
     return Path(user_data_dir(app))

@@ -1,4 +1,4 @@
-"""What all tests share: where the repository is, how examples are searched for, and that Ctrl-C means something."""
+"""Shared fixtures and hooks: the repository's root, Hypothesis profiles, time limits, stable test ids, and a working Ctrl-C."""
 
 from __future__ import annotations
 

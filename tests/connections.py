@@ -1,4 +1,4 @@
-"""Connections without a supervisor, and what one is at."""
+"""Helpers that start client connections without a supervisor, and read their state."""
 
 from __future__ import annotations
 

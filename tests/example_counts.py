@@ -1,4 +1,4 @@
-"""How much `make test` tries: a fifth of Hypothesis' examples, and of the largest matrices a share. `make deep` tries all."""
+"""How many examples `make test` runs: a fifth of Hypothesis's, and a share of the largest matrices. `make deep` runs all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free ports for programs that have to be told theirs before they listen."""
+"""Free ports for programs that need to know theirs before they listen."""
 
 from __future__ import annotations
 

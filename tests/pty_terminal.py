@@ -1,7 +1,8 @@
-"""A terminal to type at: a program on a pty of its own, what its screen shows, and keys that a user presses.
+"""A pseudo-terminal for tests: runs a program, renders its screen, and types keys.
 
-The program leads a session and the pty is its controlling terminal, so that Ctrl-C is a signal to it alone. Its output is played on a screen
-as wide as need be: carriage returns, lines that are taken away and colours are what a user would see.
+The program leads a session with the pty as its controlling terminal, so Ctrl-C signals it alone. Its output is rendered on a screen of unlimited width: carriage
+returns, erased lines and colours appear as a user would see them.
+
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A program that serves HTTP on a port of this machine, for as long as a referee needs it.
+"""Runs a program that serves HTTP on a local port, for as long as a referee needs it.
 
-It is started on a free port, waited for, and ended by its own id; one that is asked to stop and does not, or that ends with
-anything but 0, has failed, whatever the referee said of it.
+It is started on a free port, awaited, and ended by its pid. A program that does not stop on request, or exits with another code than 0, fails the test whatever
+the referee found.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The name of each test is the same in all runners: those that share the suite compare what each collected, and give up where it differs."""
+"""Test ids must be the same in all xdist workers, which compare what they collected and give up on a difference."""
 
 from __future__ import annotations
 

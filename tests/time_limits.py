@@ -1,8 +1,8 @@
-"""The time limit of each test: a test that hangs fails by itself, shows every stack, and the tests behind it run.
+"""The time limit of each test: a test that hangs fails by itself, shows every stack, and the tests after it run.
 
-pytest-timeout does less: it raises once, and a process of ours catches that, takes it for its own crash and is started again, into the same loop. Here the
-exception comes again until the test has ended. It is no `Exception` and none of pytest's, so Hypothesis does not shrink it. Only a main thread that is busy
-in C, where nothing can be raised, ends the runner: with every thread's stack on standard error, and the other runner goes on with the files left.
+pytest-timeout does less: it raises once, and a supervised process catches that, takes it for its own crash and is restarted in the same loop. Here the exception
+is raised again until the test has ended. It is no `Exception` and none of pytest's, so Hypothesis does not shrink it.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How we log in elsewhere: find out where, become known there, get tokens, keep them, and get new ones.
+"""OAuth client: metadata discovery, client registration, token requests, token storage and refresh.
 
-Everything that is fetched goes through a `Fetch` that guards itself, since a server's word is what sends us there.
+Every URL is fetched through a guarded `Fetch`, since the addresses come from servers that are not trusted.
+
 """

@@ -1,4 +1,4 @@
-"""What a program may give as `auth` of a client, and the credentials that it means."""
+"""The `auth` option of a client: converts a token, a login method or a program's function into `Credentials`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/:]+=*\Z")
 
 
 class SignIn(Protocol):
-    """A way to log in: `OAuth`, `ClientCredentials`, `EnterpriseManaged`, `GivenTokens`."""
+    """Settings of a login: `OAuth`, `ClientCredentials`, `EnterpriseManaged`, `GivenTokens`."""
 
     def credentials(self, url: str) -> Credentials:
-        """For one server."""
+        """The credentials for one server."""
         ...
 
 
@@ -35,10 +35,12 @@ Auth: TypeAlias = "str | SignIn | Credentials"
 
 
 def credentials_for(auth: Auth, url: str) -> Credentials:
-    """A text is a bearer token. Raises `ConfigError`."""
+    """The credentials for one server; a string is a bearer token. Raises `ConfigError`."""
     if isinstance(auth, str):
         if not _BEARER_TOKEN.match(auth):
-            raise ConfigError("a bearer token is one word of letters, digits and -._~+/, without `Bearer` before it")
+            raise ConfigError(
+                "a bearer token must be one word of letters, digits and -._~+/, without `Bearer` before it"
+            )
         check_server_url(url)
         return FixedHeaders({"authorization": f"Bearer {auth}"})
     make = getattr(auth, "credentials", None)
@@ -46,29 +48,29 @@ def credentials_for(auth: Auth, url: str) -> Credentials:
         made: Credentials = make(url)
         return made
     if hasattr(auth, "headers") and hasattr(auth, "refused"):
-        return auth  # type: ignore[return-value]  # it has both
-    raise ConfigError(f"auth is a token, OAuth(…) or another way to log in, not {type(auth).__name__}")
+        return auth  # type: ignore[return-value]  # it has both methods
+    raise ConfigError(f"auth must be a token, OAuth(…) or another login method, not {type(auth).__name__}")
 
 
-# --- How far a login may reach: a server on this machine may have its authorization server here, too; no other may send us here.
+# --- Which addresses a login may reach: a server on this machine may name an authorization server on this machine; no other server may.
 
 
 def fetcher_for(url: str, *, private: bool = False, trust: Trust | None = None) -> Fetcher:
-    """For what a server at that URL has us fetch. Raises `ConfigError` when nothing secret can be sent there at all."""
+    """A fetcher for the URLs that a server at `url` names. Raises `ConfigError` for a server that must not get a token."""
     address = check_server_url(url)
     return Fetcher(Guard(loopback=is_local(address.host), private=private), trust=trust)
 
 
 def check_server_url(url: str) -> ServerUrl:
-    """Raises `ConfigError` for a server that a token would travel to in the open."""
+    """Raises `ConfigError` for a remote server without TLS."""
     address = ServerUrl.of(url)
     if not address.secure and not is_local(address.host):
-        raise ConfigError(f"{address.origin} is not https: a token would be read by whoever is between")
+        raise ConfigError(f"{address.origin} is not https: a token could be read on its way")
     return address
 
 
-# --- Credentials of a gateway's callers: a caller's own connection to an upstream shows what the program's function returns for that caller.
-# The function is asked before each request, so a revoked login ends with the next one, and nothing is kept beyond the connection.
+# --- Credentials of a gateway's callers: each caller's connection to an upstream uses what the program's function returns for that caller.
+# # The function is called before each request, so a revoked login ends with the next request, and nothing is stored beyond the connection.
 
 if TYPE_CHECKING:
     CallerAuth: TypeAlias = "Callable[[CallerIdentity], Auth | Awaitable[Auth | None] | None]"
@@ -77,24 +79,25 @@ _log: Final = logging.getLogger("greenroom.gateway")
 
 
 class CallerIdentity(NamedTuple):
-    """Identity of a gateway's caller. Equal for all connections, sessions and tokens of one principal.
+    """The identity of a gateway's caller, equal for all connections, sessions and tokens of one principal.
 
     It has no scopes or claims: they belong to one token, and a connection may serve several tokens of the principal.
+
     """
 
     subject: str | None
     issuer: str | None
     client_id: str | None
-    """The program, where it acts for itself and the token has no subject."""
+    """The client, if it acts for itself and the token has no subject."""
 
 
 class CallerNotSignedIn(SignInError):
-    """A gateway's caller is anonymous, or has no credentials at the upstream. Nothing was sent. The message may be shown to the caller."""
+    """A gateway's caller is anonymous, or has no credentials at the upstream. No request was sent. The message may be shown to the caller."""
 
     reason: ClassVar[str] = "caller_sign_in"
 
     def __init__(self, message: str) -> None:
-        """`message` has neither credentials in it nor words of the program's function."""
+        """`message` contains neither credentials nor text from the program's function."""
         super().__init__("caller", message)
         self.args = (message,)  # the constructor's arguments, so that the error can be pickled
 
@@ -114,10 +117,10 @@ def caller_identity(auth: AuthInfo | None, principal: Hashable) -> CallerIdentit
 
 
 class CallerCredentials:
-    """Credentials of one caller for one connection. Neither its repr nor its errors have secrets in them."""
+    """Credentials of one caller for one connection. Its repr and its errors contain no secrets."""
 
     def __init__(self, ask: CallerAuth, caller: CallerIdentity, url: str) -> None:
-        """`ask` is the program's function, `url` the upstream's."""
+        """`ask` is the program's function, `url` the upstream's URL."""
         self._ask = ask
         self._caller = caller
         self._url = url
@@ -128,7 +131,7 @@ class CallerCredentials:
         return "CallerCredentials()"
 
     async def headers(self) -> Mapping[str, str]:
-        """The caller's. Raises `CallerNotSignedIn` where there are none."""
+        """The caller's headers. Raises `CallerNotSignedIn` without any."""
         return await (await self._caller_credentials()).headers()
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
@@ -149,10 +152,10 @@ class CallerCredentials:
         except Exception as error:  # noqa: BLE001 - the program's function may raise anything, with a secret in its text
             kind = type(error).__name__
             _log.warning("caller_auth failed for one caller: %s%s", kind, _raised_at(error))
-            raise CallerNotSignedIn(f"the credentials of this caller could not be had ({kind})") from None
+            raise CallerNotSignedIn(f"the credentials of this caller could not be obtained ({kind})") from None
         if given is None or self._made is None:
             self._given = self._made = None
-            raise CallerNotSignedIn("this caller has no credentials there")
+            raise CallerNotSignedIn("this caller has no credentials at the upstream")
         return self._made
 
 
@@ -161,7 +164,7 @@ def _is_unchanged(one: Auth, other: Auth | None) -> bool:
 
 
 def _raised_at(error: BaseException) -> str:
-    """The line that raised it, for the log: a line's number has no secret, the error's text may have."""
+    """Where the exception was raised, for the log: file and line contain no secret, while the exception's text may."""
     trace = error.__traceback__
     if trace is None:
         return ""

@@ -1,6 +1,8 @@
-"""Becoming known to an authorization server: as it was agreed beforehand, by a document of our own, or by asking it (RFC 7591).
+"""Client registration: the client id and authentication of this program at an authorization server.
 
-What a server has given us is kept under its issuer, and is shown to no other.
+The id is configured, or the URL of a client metadata document, or obtained by dynamic registration (RFC 7591). Registrations are stored by issuer, and used
+at no other issuer.
+
 """
 
 from __future__ import annotations
@@ -38,32 +40,32 @@ _STEP: Final = "registration"
 
 
 def check_metadata_url(url: str) -> str:
-    """The URL of a client's own metadata document, if it can be one. Raises `ConfigError`."""
+    """Return the URL of a client metadata document. Raises `ConfigError`."""
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname or parts.path in ("", "/") or parts.fragment:
         raise ConfigError(
-            "client_metadata_url is an https URL with a path: there is the document that says who this client is"
+            "client_metadata_url must be an https URL with a path, at which the client's metadata document is served"
         )
     return url
 
 
 @dataclass(eq=False, repr=False)
 class ClientRegistrar:
-    """Sees to it that a program is known."""
+    """Registers the program at authorization servers, and remembers the registrations."""
 
     store: TokenStore
     fetch: FetchFunction
     configured: ClientIdentity | None
-    """What was agreed beforehand."""
+    """The configured client, which needs no registration."""
     metadata_url: str | None
-    """Where our own metadata are."""
+    """The URL of the program's client metadata document."""
     client_name: str
     account: str
     _unsaved: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"], init=False)
-    """What the store could not take, by its key."""
+    """Registrations that could not be stored, by store key."""
 
     async def registered_identity(self, issuer: str, client_id: str) -> ClientIdentity | None:
-        """The identity that we had at that issuer, by its client id."""
+        """The identity of that client id at the issuer, if it is still known."""
         if self.configured is not None:
             return self.configured if self.configured.client_id == client_id else None
         if client_id == self.metadata_url:
@@ -76,7 +78,7 @@ class ClientRegistrar:
         return None
 
     async def registered_redirect(self, issuer: str) -> str | None:
-        """Where the issuer was told that its users come back to."""
+        """The redirect URI that was registered at the issuer."""
         if self.configured is not None or self.metadata_url is not None:
             return None
         return text((await self._registration(issuer) or {}).get("redirect_uri"))
@@ -84,7 +86,7 @@ class ClientRegistrar:
     async def identity(
         self, server: AuthorizationServerMetadata, redirect_uri: str | None, scopes: str | None
     ) -> ClientIdentity:
-        """Become known there, if we are not. Raises `SignInError`."""
+        """The identity at the authorization server; registers the program if necessary. Raises `SignInError`."""
         if self.configured is not None:
             return self.configured
         if self.metadata_url is not None and server.accepts_client_documents:
@@ -98,7 +100,7 @@ class ClientRegistrar:
         if server.registration_endpoint is None:
             raise SignInError(
                 _STEP,
-                f"{server.issuer} registers nobody by itself: register this program there, and give its client_id (and client_secret)",
+                f"{server.issuer} has no dynamic client registration: register this program there, and give its client_id (and client_secret)",
             )
         wanted = _registration_request(server, redirect_uri, scopes, self.client_name)
         headers = {"content-type": "application/json"}
@@ -110,18 +112,18 @@ class ClientRegistrar:
         kept.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
         found = _identity_from(kept)
         if found is None:
-            raise SignInError(_STEP, f"{server.issuer} has registered this program, and did not say as whom")
+            raise SignInError(_STEP, f"{server.issuer} registered this program and returned no client_id")
         key = self._key(server.issuer, device=device)
         try:
             await self.store.put(key, kept)
             self._unsaved.pop(key, None)
         except (SignInError, OSError) as error:
             self._unsaved[key] = kept
-            log.warning("the new registration at %s is used, and could not be kept: %s", server.issuer, error)
+            log.warning("the new registration at %s is used, and could not be stored: %s", server.issuer, error)
         return found
 
     async def forget(self, issuer: str, client_id: str) -> None:
-        """The issuer knows that client no more."""
+        """Drop the registration: the issuer no longer knows that client."""
         for device in (False, True):
             key = self._key(issuer, device=device)
             if (self._unsaved.get(key) or {}).get("client_id") == client_id:
@@ -132,8 +134,8 @@ class ClientRegistrar:
             try:
                 await self.store.put(key, None)
             except (SignInError, OSError) as error:
-                self._unsaved.setdefault(key, {})  # as if it were gone
-                log.warning("the registration at %s is of no use, and stays in the store: %s", issuer, error)
+                self._unsaved.setdefault(key, {})  # treated as deleted
+                log.warning("the rejected registration at %s could not be deleted from the store: %s", issuer, error)
 
     async def _registration(self, issuer: str, *, device: bool = False) -> Mapping[str, Any] | None:
         key = self._key(issuer, device=device)
@@ -144,7 +146,7 @@ class ClientRegistrar:
             return await self.store.get(key)
 
     def _key(self, issuer: str, *, device: bool) -> str:
-        # Apart, since an issuer gives a client the grants that it asked for when it was registered, and no other.
+        # Two registrations per issuer, since an issuer grants a client only the grant types for which it was registered.
         return f"client {'device ' if device else ''}{issuer} {self.account}"
 
 
@@ -179,7 +181,7 @@ def _identity_from(entry: Mapping[str, Any]) -> ClientIdentity | None:
     return ClientIdentity(client_id, secret=secret if usable != "none" else None, method=usable)
 
 
-# --- How a program authenticates at a token endpoint: with nothing, a secret, or a signed assertion. Its repr has no secret in it.
+# --- Client authentication at a token endpoint: none, a secret, or a signed assertion. The repr contains no secret.
 
 METHODS: Final = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 _ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -188,28 +190,28 @@ _ASSERTION_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """One client, known to one authorization server."""
+    """A client at one authorization server, and how it authenticates there."""
 
     client_id: str
     secret: str | None = field(default=None, repr=False)
     key: JsonWebKey | None = None
     algorithm: str = "ES256"
     assertion: str | None = field(default=None, repr=False)
-    """One that was signed elsewhere."""
+    """An assertion that was signed elsewhere."""
     method: str | None = None
-    """How it is to show itself; None: as the server likes it best of what can be done."""
+    """The authentication method; None: the best that the server supports."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         if not self.client_id:
-            raise ConfigError("a client has a client_id")
+            raise ConfigError("a client needs a client_id")
         if self.method is not None and self.method not in METHODS:
-            raise ConfigError(f"method is one of {', '.join(METHODS)}, not {self.method!r}")
+            raise ConfigError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
         if sum(each is not None for each in (self.secret, self.key, self.assertion)) > 1:
-            raise ConfigError("a client has a secret, a key or an assertion, and one of them only")
+            raise ConfigError("give a client only one of a secret, a key and an assertion")
 
     def auth_method(self, offered: Sequence[str]) -> str:
-        """How to show itself at a server that offers these; nothing offered means what RFC 8414 says it does."""
+        """The authentication method for a server that offers these; an empty list means RFC 8414's default."""
         if self.method is not None:
             return self.method
         if self.key is not None or self.assertion is not None:
@@ -223,9 +225,11 @@ class ClientIdentity:
     def add_to_request(
         self, form: dict[str, str], headers: dict[str, str], *, offered: Sequence[str] = (), audience: str, step: str
     ) -> None:
-        """Put it into a request. `audience` is the server that an assertion is for. Raises `SignInError`."""
+        """Add the client authentication to a request. `audience` is the audience of an assertion. Raises `SignInError`."""
         method = self.auth_method(offered)
-        form["client_id"] = self.client_id  # also beside a login, since some servers look for it there first
+        form["client_id"] = (
+            self.client_id
+        )  # also with Basic authentication, since some servers read it from the form first
         if method == "client_secret_basic":
             login = f"{quote_plus(self.client_id)}:{quote_plus(self._required_secret(step))}".encode()
             headers["authorization"] = f"Basic {base64.b64encode(login).decode('ascii')}"
@@ -237,14 +241,12 @@ class ClientIdentity:
 
     def _required_secret(self, step: str) -> str:
         if self.secret is None:
-            raise SignInError(
-                step, f"the client {self.client_id} has to show a secret, and has none: give client_secret"
-            )
+            raise SignInError(step, f"the client {self.client_id} needs a secret to authenticate: give client_secret")
         return self.secret
 
     def _signed_assertion(self, audience: str, step: str) -> str:
         if self.key is None:
-            raise SignInError(step, f"the client {self.client_id} has to sign an assertion, and has no key: give key")
+            raise SignInError(step, f"the client {self.client_id} needs a key to sign its assertion: give key")
         now = int(time.time())
         claims = {
             "iss": self.client_id,
@@ -262,20 +264,20 @@ class ClientIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuthClientSettings(LoginSettings):
-    """What is said of a program that an authorization server knows."""
+    """Settings of a login by a registered client."""
 
     client_secret: str | None = field(default=None, repr=False)
     key: JsonWebKey | None = None
-    """What to sign with instead of a secret."""
+    """The signing key, instead of a secret."""
     algorithm: Algorithm = "ES256"
     issuer: str | None = None
-    """The authorization server that knows this program: no other authorization server is shown its id, or its secret."""
+    """The authorization server at which this program is registered; no other one is sent its id or its secret."""
 
     def client_identity(self, client_id: str) -> ClientIdentity:
-        """The identity of the program where it is known by that id."""
+        """The identity of the client with that id."""
         return ClientIdentity(client_id, secret=self.client_secret, key=self.key, algorithm=self.algorithm)
 
 
 def signing_key(pem: str | bytes, *, kid: str | None = None) -> JsonWebKey:
-    """A private key to sign with: of RSA, EC or Ed25519, in PEM. `kid` is its name where the authorization server knows several. Raises `ConfigError`."""
+    """A private key to sign assertions with: RSA, EC or Ed25519, in PEM. `kid` is its name, if the authorization server knows several. Raises `ConfigError`."""
     return public_key(pem, kid=kid)

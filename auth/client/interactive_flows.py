@@ -1,6 +1,7 @@
-"""The authorization code grant: a user is sent to sign in, and comes back with a code that only we can redeem.
+"""Login flows with a user: the authorization code grant with a loopback redirect, and the device grant.
 
-Before the code is redeemed, what came back is held against what was sent: the state, and the issuer (RFC 9207), of an error as well.
+Before a code is redeemed, the response is checked against the request: the state, and the issuer (RFC 9207), for error responses as well.
+
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 _STEP: Final = "authorization"
 _MOST_REGISTRATIONS: Final = 1
-"""How often a client that the server has forgotten is registered anew."""
+"""How often a client that the server no longer knows is registered again."""
 
 
 class AuthorizationCodeFlow(NamedTuple):
-    """How it is done."""
+    """The authorization code grant with PKCE, for one login."""
 
     browser: Browser
     registrar: ClientRegistrar
@@ -50,17 +51,17 @@ class AuthorizationCodeFlow(NamedTuple):
     seconds: float
 
     async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
-        """All of it. Raises `SignInError`."""
+        """Run the flow. Raises `SignInError`."""
         server = source.server
         check_code_grant(server)
-        # At the port that was pinned, else where the issuer expects users to come back to, if that is free, else anywhere.
+        # The configured port, else the port that was registered as redirect URI if it is free, else any free port.
         registered = None if self.port else await self.registrar.registered_redirect(server.issuer)
         port = (urlsplit(registered).port if registered else None) or self.port
         async with LoopbackRedirect(port, pinned=bool(self.port)) as listener:
             wanted = " ".join(scopes) or None
             redirect_uri = listener.redirect_uri
             identity = await self.registrar.identity(server, redirect_uri, wanted)
-            assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - looked at above
+            assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - checked above
             asked = build_authorization_url(
                 server.authorization_endpoint,
                 {
@@ -94,9 +95,13 @@ class AuthorizationCodeFlow(NamedTuple):
                         return parse_authorization_response(urlsplit(pasted.strip()).query)
                 return await arrival
         except TimeoutError:
-            raise SignInError(_STEP, f"nobody came back from signing in within {self.seconds:g} s: try again") from None
+            raise SignInError(
+                _STEP, f"the browser did not come back from signing in within {self.seconds:g} s: try again"
+            ) from None
         except ValueError:
-            raise SignInError(_STEP, "what was pasted is no address: paste the whole line of the browser") from None
+            raise SignInError(
+                _STEP, "the pasted text is not an address: paste the whole address line of the browser"
+            ) from None
         finally:
             for each in (arrival, going):
                 each.cancel()
@@ -104,41 +109,42 @@ class AuthorizationCodeFlow(NamedTuple):
 
 
 def check_code_grant(server: AuthorizationServerMetadata) -> None:
-    """Raises `SignInError` for an authorization server that a code is not safe with, or that knows no codes."""
+    """Raises `SignInError` for an authorization server that supports no codes, or no PKCE."""
     if server.authorization_endpoint is None or server.token_endpoint is None:
-        raise SignInError(_STEP, f"{server.issuer} names no endpoint for signing in with a browser")
+        raise SignInError(_STEP, f"{server.issuer} names no authorization endpoint for signing in with a browser")
     check_endpoint(server.authorization_endpoint, _STEP)
     check_endpoint(server.token_endpoint, "token")
     if server.challenge_methods is None or "S256" not in server.challenge_methods:
         raise SignInError(
             _STEP,
-            f"{server.issuer} does not say that it checks proofs of codes (PKCE with S256): its operator has to see to that",
+            f"{server.issuer} does not state that it supports PKCE with S256, which protects codes: its operator has to enable it",
         )
 
 
 def check_authorization_response(
     response: AuthorizationResponse, state: str, server: AuthorizationServerMetadata
 ) -> str:
-    """The code, if all is as it was sent out. Raises `SignInError`, which repeats nothing of what another issuer may have said."""
+    """The code of a response that matches the request. Raises `SignInError`, which quotes nothing of a response from another issuer."""
     if not equal_in_constant_time(response.state, state):
-        raise SignInError(_STEP, "what came back is not what was asked for (another state): begin again")
+        raise SignInError(_STEP, "the authorization response has another state than the request: begin again")
     if response.issuer is None and server.sends_issuer:
-        raise SignInError(_STEP, "what came back does not say who has sent it, and it should: it was not used")
+        raise SignInError(
+            _STEP, "the authorization response names no issuer, which this server always does: it was not used"
+        )
     if response.issuer is not None and response.issuer != server.issuer:
-        raise SignInError(_STEP, f"what came back is not from {server.issuer}: it was not used")
+        raise SignInError(_STEP, f"the authorization response is not from {server.issuer}: it was not used")
     if response.error is not None:
         raise SignInError(
             _STEP, refusal_message(response.error, response.description), code=printable_line(response.error)
         )
     if not response.code:
-        raise SignInError(_STEP, "what came back has no code in it: begin again")
+        raise SignInError(_STEP, "the authorization response contains no code: begin again")
     return response.code
 
 
-# --- Where a user's browser comes back to: one page on this machine's loopback, for one login, for as long as that takes.
-# It reads one line of a request and its headers, never more; it answers all other requests with nothing of use. Connections that say nothing
-# delay no browser: there is room for many, and the oldest makes room for the next. What the browser is shown is
-# made of fixed words, besides what is escaped, and nothing in it may run.
+# --- The loopback redirect (RFC 8252): a page on 127.0.0.1 to which the browser returns, for the duration of one login.
+# # It reads one request head and no body, and answers any other request with an error. Connections that send nothing delay no browser: many are
+# # allowed, and a new one replaces the oldest. Pages consist of fixed and escaped text, and no script may run in them.
 
 log: Final = logging.getLogger("greenroom.auth")
 
@@ -149,10 +155,11 @@ _REQUEST_SECONDS: Final = 5.0
 _LINGER_SECONDS: Final = 1.0
 """Seconds for which an answered connection is still read."""
 _BACKLOG: Final = 1024
-"""Connections that wait in the kernel while the loop is at something else: of a full queue, a browser hears after a second."""
+"""The listen backlog, for when the event loop is busy: with a full queue, the kernel lets a browser retry only after a second."""
 MOST_CONNECTIONS: Final = 256
-"""Connections at once, where there may be so many files. Any program of this machine can open some and say nothing: more than come in between
-a browser's connection and its request, which are a few turns of the loop with 64 each."""
+"""Connections at a time, if the limit of open files permits. Any local program can open idle connections: this is more than can arrive between a
+browser's connection and its request, which are a few loop iterations with 64 accepts each.
+"""
 _HEADERS: Final = (
     "content-type: text/html; charset=utf-8\r\ncache-control: no-store\r\nreferrer-policy: no-referrer\r\n"
     "content-security-policy: default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
@@ -165,7 +172,7 @@ _PAGE: Final = """<!doctype html>
 
 
 class AuthorizationResponse(NamedTuple):
-    """What the authorization server has the browser bring back."""
+    """The authorization response (RFC 6749, 4.1.2) in the query of the redirect."""
 
     code: str | None
     state: str | None
@@ -175,7 +182,7 @@ class AuthorizationResponse(NamedTuple):
 
 
 def parse_authorization_response(query: str) -> AuthorizationResponse:
-    """From a query; of what stands there twice nothing counts."""
+    """Parse a query. Parameters that occur twice are ignored."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=64)
     except ValueError:
@@ -186,20 +193,20 @@ def parse_authorization_response(query: str) -> AuthorizationResponse:
 
 
 def equal_in_constant_time(one: str | None, other: str) -> bool:
-    """Whether two texts are equal, in a time that says nothing of where they differ."""
+    """Compare two texts in constant time."""
     return one is not None and hmac.compare_digest(one.encode(), other.encode())
 
 
 def html_page(title: str, text: str) -> str:
-    """What a browser is shown."""
+    """A page with escaped text."""
     return _PAGE.format(title=escape(title), text=escape(text))
 
 
 class LoopbackRedirect:
-    """The page. `async with Landing(port) as landing:` listens; `await landing.arrival(state)` is the return with that state."""
+    """The loopback redirect page. `async with LoopbackRedirect(port) as listener:` listens; `await listener.response(state)` waits for the response with that state."""
 
     def __init__(self, port: int = 0, *, pinned: bool = True) -> None:
-        """Port 0 is any that is free; a port that is not `pinned` is where to listen if it is free, and any other will do as well."""
+        """Port 0 is any free port. A port that is not `pinned` is only preferred: any other is used if it is taken."""
         self._wanted = port
         self._pinned = pinned
         self._acceptor: Acceptor | None = None
@@ -211,7 +218,7 @@ class LoopbackRedirect:
 
     @property
     def redirect_uri(self) -> str:
-        """Its address."""
+        """The redirect URI of this page."""
         assert self._acceptor is not None
         return f"http://{HOST}:{self._acceptor.sockets[0].getsockname()[1]}{PATH}"
 
@@ -226,7 +233,8 @@ class LoopbackRedirect:
         except OSError as error:
             where = f"port {self._wanted}" if self._wanted and self._pinned else "any port"
             raise SignInError(
-                _STEP, f"nobody can come back to {HOST}, {where}: {error.strerror or error}; pin another port"
+                _STEP,
+                f"cannot listen at {HOST}, {where}, for the browser to come back to: {error.strerror or error}; pin another port",
             ) from None
         self._most = min(MOST_CONNECTIONS, connection_limit(open_files_limit()))
         self._acceptor = serve(lambda: _RedirectConnection(self), sockets, log)
@@ -242,40 +250,44 @@ class LoopbackRedirect:
         if self._open:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_REQUEST_SECONDS):
-                    await self._all_closed.wait()  # the page is still on its way to the browser
+                    await self._all_closed.wait()  # the page is still being sent to the browser
         for each in tuple(self._open):
             each.abort()
 
     async def response(self, state: str) -> AuthorizationResponse:
-        """Wait for the browser to come back. A request with another state is sent away, and the wait goes on."""
+        """Wait for the response with this state. A response with another state is refused, and the wait goes on."""
         self._state = state
         self._response = asyncio.get_running_loop().create_future()
         return await self._response
 
     def on_open(self, connection: _RedirectConnection) -> None:
-        """A connection is open. Where that is one too many, the oldest makes room: a browser says what it wants at once."""
+        """Register a connection. Beyond the limit, the oldest is aborted, since a browser sends its request at once."""
         if len(self._open) >= self._most:
             next(iter(self._open)).abort()
         self._open[connection] = None
         self._all_closed.clear()
 
     def on_close(self, connection: _RedirectConnection) -> None:
-        """It is gone."""
+        """Unregister a connection."""
         self._open.pop(connection, None)
         if not self._open:
             self._all_closed.set()
 
     def page_for(self, request: bytes) -> tuple[str, str, str]:
-        """What the browser is shown: the status, and a page's title and text."""
+        """The page for a request: status, title and text."""
         words = request.partition(b"\r\n")[0].decode("latin-1").split(" ")
-        parts = urlsplit(words[1]) if len(words) == 3 and words[1].startswith("/") else None  # noqa: PLR2004 - a request line
+        parts = urlsplit(words[1]) if len(words) == 3 and words[1].startswith("/") else None  # noqa: PLR2004 - a request line has three words
         if parts is None or words[0] != "GET" or parts.path != PATH:
-            return "404 Not Found", "Nothing here", "This page is for somebody who comes back from signing in."
+            return "404 Not Found", "Nothing here", "A browser comes to this page after signing in."
         found = parse_authorization_response(parts.query)
         if self._state is None or not equal_in_constant_time(found.state, self._state):
-            return "400 Bad Request", "Not expected", "Nobody waits for this. Begin again in the program that sent you."
+            return (
+                "400 Bad Request",
+                "Not expected",
+                "No sign-in is waiting for this response. Begin again in the program that sent you.",
+            )
         if self._response is None or self._response.done():
-            return "400 Bad Request", "Once is enough", "You have been here already."
+            return "400 Bad Request", "Already done", "This response was received before."
         self._response.set_result(found)
         if found.error is not None or found.code is None:
             return "200 OK", "Not signed in", "The program that sent you says why. You can close this window."
@@ -283,7 +295,7 @@ class LoopbackRedirect:
 
 
 class _RedirectConnection(asyncio.Protocol):
-    """One connection to the page: a head in, an answer out."""
+    """A connection to the redirect page: reads a request head, and sends one response."""
 
     def __init__(self, listener: LoopbackRedirect) -> None:
         self._listener = listener
@@ -301,23 +313,23 @@ class _RedirectConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered:
             return
-        begin = max(0, len(self._head) - 3)  # where the end of the head can be that was not there before
+        begin = max(0, len(self._head) - 3)  # the end of the head may begin in the previous chunk
         self._head += data[: _LARGEST_HEAD - len(self._head)]
         if self._head.find(b"\r\n\r\n", begin) >= 0:
             self._send_page(*self._listener.page_for(bytes(self._head)))
         elif len(self._head) >= _LARGEST_HEAD:
-            self._send_page("431 Request Header Fields Too Large", "Too long", "A browser says less.")
+            self._send_page("431 Request Header Fields Too Large", "Too long", "The request is too large.")
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - however it came
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter
         if self._timer is not None:
             self._timer.cancel()
         self._listener.on_close(self)
 
     def _on_timeout(self) -> None:
-        self._send_page("408 Request Timeout", "Too late", "Nothing was asked for.")
+        self._send_page("408 Request Timeout", "Too late", "No request was received.")
 
     def _send_page(self, status: str, title: str, text: str) -> None:
-        """Answer, and listen a little longer: bytes that nothing has read would reset the connection, and the answer with it."""
+        """Send a page, and keep reading for a while: closing with unread bytes would reset the connection, and the browser would lose the page."""
         self._answered = True
         if self._timer is not None:
             self._timer.cancel()
@@ -325,25 +337,25 @@ class _RedirectConnection(asyncio.Protocol):
         body = html_page(title, text).encode()
         head = f"HTTP/1.1 {status}\r\n{_HEADERS}content-length: {len(body)}\r\n\r\n".encode("ascii")
         self._transport.write(head + body)
-        with contextlib.suppress(OSError):  # the peer is gone already
+        with contextlib.suppress(OSError):  # the browser has closed the connection
             self._transport.write_eof()
 
     def finish(self) -> None:
-        """The page is not needed any more; an answer that is on its way still goes out."""
+        """Close the connection; a page that is being sent is completed."""
         if self._answered:
             self._transport.close()
         else:
             self.abort()
 
     def abort(self) -> None:
-        """Be gone, now."""
+        """Close the connection at once."""
         self._listener.on_close(self)
         self._transport.abort()
 
 
-# --- How a user gets to where they sign in: by their browser, or by an address that they are shown.
-# A `Browser` is given the address. It returns None when the user comes back by themselves, to the page that waits on this machine; or else the address that
-# they were sent back to, as text. Programs bring their own: that is where a window, a message or a test comes in.
+# --- How the user gets to the authorization URL: in a browser, or by copying it.
+# # A `Browser` is an async function of the URL. It returns None if the browser will be redirected to the loopback page, or the URL at which the user ended,
+# # as text. Programs pass their own function to open a window, send a message or answer in a test.
 
 
 if TYPE_CHECKING:
@@ -351,12 +363,12 @@ if TYPE_CHECKING:
 
 
 async def open_browser(url: str, /) -> str | None:
-    """Open the user's browser, and say the address on stderr for users who have none here."""
+    """Open the user's browser, and print the URL on stderr for users without one."""
     check_web_url(url, "authorization")
     print_to_user(f"To sign in, open this in a browser on this machine:\n\n  {url}\n")
     threading.Thread(
         target=_open_in_browser, args=(url,), name="greenroom browser", daemon=True
-    ).start()  # some do not return before they end
+    ).start()  # webbrowser.open may block until the browser ends
     return None
 
 
@@ -364,11 +376,11 @@ def _open_in_browser(url: str) -> None:
     try:
         webbrowser.open(url)
     except (OSError, webbrowser.Error):
-        return  # the address was said as well
+        return  # the URL was printed as well
 
 
 async def paste_back(url: str, /) -> str | None:
-    """Say the address, and have the user give the one that they end up at: for machines without a browser."""
+    """Print the URL, and read the one at which the user ends, for machines without a browser."""
     check_web_url(url, "authorization")
     print_to_user(
         f"To sign in, open this in a browser on any machine:\n\n  {url}\n\n"
@@ -378,7 +390,7 @@ async def paste_back(url: str, /) -> str | None:
 
 
 async def _read_line(read: Callable[[], str]) -> str:
-    """A line that the user types, read in a daemon thread, so that the program can end without it."""
+    """Read a line in a daemon thread, so that the program can end without it."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
 
@@ -399,18 +411,18 @@ async def _read_line(read: Callable[[], str]) -> str:
 
 
 async def show_code(code: DeviceCode, /) -> None:
-    """Say on stderr where to go with which code."""
+    """Print the verification URI and the user code on stderr."""
     print_to_user(
         f"To sign in, open {code.verification_uri} in a browser on any machine, and enter:\n\n  {code.user_code}\n"
     )
 
 
 def print_to_user(words: str) -> None:
-    """To the terminal; never on stdout, which may be a protocol's."""
-    print(visible(words, lines=True), file=sys.stderr, flush=True)  # noqa: T201 - it is what is asked for
+    """Print on stderr; stdout may carry a protocol."""
+    print(visible(words, lines=True), file=sys.stderr, flush=True)  # noqa: T201 - printing is the purpose
 
 
-# --- The device grant (RFC 8628): a user signs in on another machine with a short code, and this one asks now and then whether they have.
+# --- The device grant (RFC 8628): the user signs in on another machine with a short code, while this one polls the token endpoint.
 
 _DEVICE_STEP: Final = "device authorization"
 _SLOW_DOWN_SECONDS: Final = 5.0
@@ -419,22 +431,22 @@ _LONGEST_INTERVAL: Final = 60.0
 
 
 class DeviceCode(NamedTuple):
-    """What a user is told."""
+    """What the user needs to sign in on another machine."""
 
     verification_uri: str
     user_code: str
     complete: str | None
-    """The address with the code in it, for a link or a picture of one."""
+    """The URI with the code in it, for a link or a QR code."""
     expires_in: float
 
 
 if TYPE_CHECKING:
     Shower: TypeAlias = Callable[[DeviceCode], Awaitable[None]]
-    """What tells them."""
+    """Shows the code to the user."""
 
 
 class DeviceFlow(NamedTuple):
-    """How it is done. `sleep` is the clock."""
+    """The device grant, for one login. `sleep` is replaced in tests."""
 
     show: Shower
     registrar: ClientRegistrar
@@ -443,17 +455,17 @@ class DeviceFlow(NamedTuple):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
-        """All of it. Raises `SignInError`."""
+        """Run the flow. Raises `SignInError`."""
         server = source.server
         if server.device_endpoint is None or server.token_endpoint is None:
-            raise SignInError(_DEVICE_STEP, f"{server.issuer} offers no codes for devices")
+            raise SignInError(_DEVICE_STEP, f"{server.issuer} does not support the device grant")
         identity = await self.registrar.identity(server, None, " ".join(scopes) or None)
         form = {"resource": source.resource} | ({"scope": " ".join(scopes)} if scopes else {})
         endpoint = OAuthEndpoint(server.device_endpoint, server.issuer, server.auth_methods)
         answer = response_object(await post_form(endpoint, identity, self.fetch, form, _DEVICE_STEP), _DEVICE_STEP)
         device_code, code, uri = (text(answer.get(name)) for name in ("device_code", "user_code", "verification_uri"))
         if device_code is None or code is None or uri is None:
-            raise SignInError(_DEVICE_STEP, f"{server.issuer} gave no code to show")
+            raise SignInError(_DEVICE_STEP, f"{server.issuer} returned no user code")
         check_web_url(uri, _DEVICE_STEP)
         complete = text(answer.get("verification_uri_complete"))
         if complete is not None:
@@ -488,4 +500,4 @@ class DeviceFlow(NamedTuple):
                     break
                 elif error.code != "authorization_pending":
                     raise
-        raise SignInError(_DEVICE_STEP, "nobody has entered the code in time: begin again")
+        raise SignInError(_DEVICE_STEP, "the code was not entered in time: begin again")

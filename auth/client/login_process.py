@@ -1,4 +1,10 @@
-"""The credentials that a wire asks for its headers: they look at the login that its keeper shows, and have the keeper do what takes longer."""
+"""Logins that are kept and renewed: `LoginCredentials` for the wires of a client, and the process behind them.
+
+`LoginProcess` owns one login. The credentials of all connections with an equal login method and store call it when there is no token, when the token is about
+to expire, or when the server refused it; otherwise they read its `LoginView` without a call. It stops when unused and is started again on demand. If it
+dies, calls in progress fail with a temporary `SignInError`, and the next one starts it again from the store.
+
+"""
 
 from __future__ import annotations
 
@@ -42,15 +48,15 @@ if TYPE_CHECKING:
     from .token_stores import TokenStore
 
 LOGIN_TIMEOUT: Final = 900.0
-"""Seconds for a user to sign in, with everything around it, and for the requests before it."""
+"""Seconds for one call of the process: a user who signs in, and the calls queued before it."""
 _SCHEME: Final = "Bearer "
 
 
 class LoginCredentials:
-    """`Credentials` of one way to log in at one server. Those with equal ways and stores share one keeper."""
+    """`Credentials` for one login method at one server. Equal methods and stores share one process."""
 
     def __init__(self, login_method: LoginMethod, store: TokenStore, fetch: FetchFunction) -> None:
-        """Nothing is asked before a request needs it."""
+        """No request is sent before the first use."""
         self._login_method = login_method
         self._store = store
         self._fetch = fetch
@@ -62,7 +68,7 @@ class LoginCredentials:
         return f"KeptCredentials({self._login_method.url.partition('?')[0]!r})"
 
     async def headers(self) -> Mapping[str, str]:
-        """The token, if there is one. Raises `SignInError`."""
+        """The headers with the token, if there is one. Raises `SignInError`."""
         process = await self._process()
         view = self._view
         view.used_at = now = asyncio.get_running_loop().time()
@@ -78,7 +84,7 @@ class LoginCredentials:
         return {} if record is None else {"authorization": f"{_SCHEME}{record.access_token}"}
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
-        """The server said 401 or 403. Raises `SignInError`."""
+        """The server answered 401 or 403: renew the token. Raises `SignInError`."""
         process = await self._process()
         self._view.used_at = asyncio.get_running_loop().time()
         value = sent.get("authorization", "")
@@ -87,7 +93,7 @@ class LoginCredentials:
             return await process.call(LoginProcess.renew, status, challenge, token, self._view.failures)
 
     async def add_scopes(self, scopes: Sequence[str]) -> LoginRecord:
-        """Have a login that has these scopes besides its own. Raises `SignInError`."""
+        """A login that has these scopes in addition to its own. Raises `SignInError`."""
         process = await self._process()
         with _process_failures():
             return await process.call(LoginProcess.add_scopes, tuple(scopes), self._view.failures)
@@ -126,22 +132,22 @@ def _process_failures() -> Generator[None]:
 
 
 def _process_lost(error: BaseException) -> SignInError:
-    return SignInError("credential", f"whoever keeps the login has ended: {error}", temporary=True)
+    return SignInError("credential", f"the login process ended: {error}", temporary=True)
 
 
-# --- The process that keeps one login: requests that need a token, or were refused with one, come here, one after another.
-# So a hundred requests that are refused at once are one refresh: the first has it done, and the others find that their token is not the one that holds any more.
-# The same goes for other processes, since all is done under the store's lock, and what is kept is looked at before a server is asked.
-# What cannot be reached takes nothing away: a token goes on until it is refused, a refresh token until its issuer does not want it.
+# --- The process: it handles requests for a token, and reports of refused tokens, one after another.
+# # So a hundred simultaneous 401s cause one refresh: the first call refreshes, and the others find that their token is no longer the current one.
+# # Other OS processes are covered too, since all changes happen under the store's lock, and the store is read before a server is asked.
+# # An unreachable server invalidates nothing: a token is used until it is refused, a refresh token until its issuer rejects it.
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 900.0
-"""Seconds without a question after which the process ends; it begins again with the next."""
+"""Seconds without use after which the process stops; the next use starts it again."""
 RENEW_PAUSE: Final = 10.0
-"""Seconds before a token that is about to end is tried to be renewed again, when that did not go well."""
+"""Seconds between attempts to renew a token that is about to expire."""
 MOST_LOGINS: Final = 3
-"""How often in a minute one logs in anew, and how often for the same scopes: a server that is never content is not asked for ever."""
+"""How many new logins per minute, and attempts per set of scopes, are made: a server that refuses every token must not be retried for ever."""
 _MINUTE: Final = 60.0
 _MOST_SCOPE_SETS: Final = 64
 _FORBIDDEN: Final = 403
@@ -150,50 +156,50 @@ _UNKNOWN_CLIENT: Final = frozenset({"invalid_client", "unauthorized_client"})
 
 @dataclass(frozen=True, kw_only=True)
 class LoginSettings(ABC):
-    """What all ways to log in can be told."""
+    """Settings that all login methods have."""
 
     scopes: Sequence[str] = ()
-    """What to ask for in any case: instead of all that the server says there is."""
+    """The scopes to request; empty: those that the server states."""
     store: TokenStore = field(default_factory=MemoryStore)
-    """Where logins are kept."""
+    """Where the login is stored."""
     private: bool = False
-    """Whether authorization servers may be in networks that are not public."""
+    """Whether authorization servers may be in private networks."""
     trust: Trust | None = None
     """The TLS trust for requests to authorization servers."""
     fetch: FetchFunction | None = None
-    """What fetches, instead of our own."""
+    """A fetch function that replaces ours."""
 
     def fetcher(self, url: str) -> FetchFunction:
-        """What fetches for a login at that server."""
+        """The fetch function for a login at that server."""
         return self.fetch or fetcher_for(url, private=self.private, trust=self.trust)
 
     def credentials(self, url: str) -> LoginCredentials:
-        """For one server. Raises `ConfigError`."""
+        """The credentials for one server. Raises `ConfigError`."""
         fetch = self.fetcher(url)
         return LoginCredentials(self.login_method(url, fetch), self.store, fetch)
 
     @abstractmethod
     def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
-        """How to log in at that server."""
+        """The login method for that server."""
 
 
 @dataclass(slots=True)
 class LoginView:
-    """The login as callers may read it without a call to its keeper."""
+    """The login as callers read it, without a call to the process."""
 
     record: LoginRecord | None = None
     is_loaded: bool = False
     failures: int = 0
-    """How many attempts have failed: a caller says how many there were, and so shares in the failure that it waited for."""
+    """The number of failed attempts. A caller passes the number it has seen, and so shares a failure that it waited for."""
     used_at: float = 0.0
     renew_after: float = 0.0
 
 
 class LoginProcess(GenServer):
-    """The process."""
+    """The process that owns one login."""
 
     def __init__(self, login_method: LoginMethod, store: TokenStore, fetch: FetchFunction, view: LoginView) -> None:
-        """`shown` is where the login is seen."""
+        """`view` is what callers read."""
         self._login_method = login_method
         self._store = store
         self._fetch = fetch
@@ -203,28 +209,28 @@ class LoginProcess(GenServer):
         self._scope_requests: dict[frozenset[str], int] = {}
         self._source: TokenSource | None = None
         self._unsaved = False
-        """Whether what is held is newer than what the store has, which could not be written."""
+        """Whether the current record is newer than the stored one, because writing failed."""
 
     def init(self) -> None:
-        """Look now and then whether the login is still used."""
+        """Check at intervals whether the login is still used."""
         self._view.used_at = _now()
         send_after(IDLE_SECONDS, self.pid, "idle?")
 
     def handle_info(self, message: Any) -> NoReply | Stop | None:
         """Stop when the login has not been used for `IDLE_SECONDS` seconds."""
         if message != "idle?":
-            return super().handle_info(message)  # type: ignore[return-value]  # it is no coroutine
+            return super().handle_info(message)  # type: ignore[return-value]  # this handler is not a coroutine
         if _now() - self._view.used_at >= IDLE_SECONDS and not self._unsaved:
             return Stop(NORMAL)
         send_after(IDLE_SECONDS, self.pid, "idle?")
         return None
 
     def view(self) -> LoginView:
-        """What is seen of it."""
+        """The view, for callers that find the process running."""
         return self._view
 
     async def ensure_fresh(self, seen: int) -> None:
-        """Have a token, if one can be had without the user, and one that holds for a moment."""
+        """Provide a token that is not about to expire, if that needs no user."""
         view = self._view
         with self._shared_failure(seen):
             if not view.is_loaded:
@@ -238,7 +244,7 @@ class LoginProcess(GenServer):
                 await self._renew_early(view.record)
 
     async def renew(self, status: int, header: str, sent: str | None, seen: int) -> bool:
-        """The server has refused that token, or wants more. Whether another try is worth it."""
+        """The server refused that token, or wants more scopes. Returns whether to retry the request."""
         with self._shared_failure(seen):
             held = self._view.record
             if held is not None and held.access_token != sent:
@@ -252,7 +258,7 @@ class LoginProcess(GenServer):
         return True
 
     async def add_scopes(self, scopes: Sequence[str], seen: int) -> LoginRecord:
-        """Have a login that has these scopes besides its own: the user is asked where the one that is kept lacks some."""
+        """A login with these scopes in addition to its own. The user is asked if the stored one lacks some."""
         with self._shared_failure(seen):
             async with self._locked():
                 kept = await self._load()
@@ -260,11 +266,11 @@ class LoginProcess(GenServer):
                     return kept
                 return await self._log_in(None, tuple(scopes), kept, adds_scopes=True)
 
-    # --- how
+    # --- steps
 
     @contextmanager
     def _shared_failure(self, seen: int) -> Generator[None]:
-        """One attempt: a caller that has waited for one that failed shares its failure, and this one's is for the callers that wait now."""
+        """Run one attempt. A caller that waited for an attempt that failed shares its failure instead of repeating it."""
         if self._failure is not None and self._view.failures > seen:
             raise Reject(self._failure)
         try:
@@ -272,11 +278,11 @@ class LoginProcess(GenServer):
         except (SignInError, OSError) as error:
             if isinstance(error, SignInError):
                 self._failure = error
-            else:  # of the program's own functions, as of its `browser`: it fails this login, and not the process
+            else:  # a program's own function, such as `browser`, failed: that fails the login and not the process
                 what = f"a function that signs in has failed: {type(error).__name__}: {os_error_text(error)}"
                 self._failure = SignInError("authorization", what, temporary=True)
             self._view.failures += 1
-            log.warning("signing in at %s: %s", self._login_method.url.partition("?")[0], self._failure)
+            log.warning("signing in at %s failed: %s", self._login_method.url.partition("?")[0], self._failure)
             raise Reject(self._failure) from None
 
     @asynccontextmanager
@@ -287,7 +293,7 @@ class LoginProcess(GenServer):
             yield
 
     async def _load(self) -> LoginRecord | None:
-        """What is in the store, unless what is held could not be written there and is newer."""
+        """The stored record; or the current one, if it is newer and could not be stored."""
         with store_failures():
             kept = LoginRecord.read(await self._store.get(self._login_method.name))
         held = self._view.record
@@ -304,11 +310,11 @@ class LoginProcess(GenServer):
             self._unsaved = False
         except (SignInError, OSError) as error:
             self._unsaved = True
-            log.warning("the new token is used, and could not be kept: %s", error)
+            log.warning("the new token is used, and could not be stored: %s", error)
         return record
 
     async def _renew_early(self, old: LoginRecord) -> None:
-        """Before it ends: the token was not refused yet, so nothing is lost when it does not go well."""
+        """Renew a token before it expires. It is still valid, so a failure costs nothing."""
         try:
             async with self._locked():
                 kept = await self._load()
@@ -321,7 +327,7 @@ class LoginProcess(GenServer):
         except (
             SignInError,
             OSError,
-        ) as error:  # of the store as well: the token that is held is good until it is refused
+        ) as error:  # errors of the store too: the current token is valid until it is refused
             log.info("a token that is about to end could not be renewed yet: %s", error)
             self._view.renew_after = _now() + RENEW_PAUSE
 
@@ -362,7 +368,7 @@ class LoginProcess(GenServer):
         return source
 
     async def _refresh(self, old: LoginRecord, source: TokenSource | None) -> LoginRecord | None:
-        """With its refresh token; None where there is none that is good. What cannot be reached is raised, and takes nothing away."""
+        """Refresh with the refresh token; None without a valid one. Network failures are raised, and invalidate nothing."""
         if old.refresh_token is None:
             return None
         identity = await self._login_method.identity(old)
@@ -379,7 +385,7 @@ class LoginProcess(GenServer):
                 raise
             if error.code in _UNKNOWN_CLIENT:
                 await self._login_method.forget(old)
-            log.info("the refresh token is of no use any more: %s", error)
+            log.info("the refresh token was rejected: %s", error)
             kept = await self._load()
             if kept is None or kept.refresh_token == old.refresh_token:
                 await self._save(replace(old, refresh_token=None))
@@ -393,7 +399,7 @@ class LoginProcess(GenServer):
         if len(self._logins) == MOST_LOGINS and now - self._logins[0] < _MINUTE:
             raise SignInError(
                 "token",
-                f"the server has refused {MOST_LOGINS} new logins within a minute: what it wants is not what its own authorization server gives",
+                f"the server has refused {MOST_LOGINS} new logins within a minute: it does not accept the tokens of its own authorization server",
             )
         self._logins.append(now)
         if source is None:
@@ -402,7 +408,7 @@ class LoginProcess(GenServer):
         if self._login_method.is_issuer_bound and old is not None and before is None:
             raise SignInError(
                 "discovery",
-                f"the server wants tokens of {source.server.issuer} now, and this client is known to {old.issuer}: register it there",
+                f"the server accepts tokens of {source.server.issuer} now, and this client is registered at {old.issuer}: register it there",
             )
         return await self._save(await self._login_method.obtain(source, TokenRequest(scopes, before, adds_scopes)))
 
@@ -412,7 +418,7 @@ class LoginProcess(GenServer):
         if times >= MOST_LOGINS or len(self._scope_requests) >= _MOST_SCOPE_SETS:
             raise SignInError(
                 "authorization",
-                f"the server wants {' '.join(sorted(wanted)) or 'other scopes'}, which it was not content with {times} times: ask its operator",
+                f"the server requires {' '.join(sorted(wanted)) or 'other scopes'}, and refused the tokens with those scopes {times} times: ask its operator",
                 code="insufficient_scope",
             )
         self._scope_requests[wanted] = times + 1
@@ -422,7 +428,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# --- What a server says with its 401 or 403: `WWW-Authenticate` read into challenges, leniently, bounded, and in linear time. Pure.
+# --- The `WWW-Authenticate` header of a 401 or 403: parsed leniently, bounded, and in linear time. Pure.
 
 LONGEST_CHALLENGE: Final = 8192
 _WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -433,14 +439,14 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class AuthChallenge:
-    """One of them. Names of schemes and params are lower-cased; of a param that came twice, the first counts."""
+    """One challenge. Schemes and parameter names are lower-cased; the first of repeated parameters counts."""
 
     scheme: str
     params: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def parse_challenges(header: str) -> list[AuthChallenge]:
-    """All challenges of a header's value, as far as they can be read."""
+    """The challenges in a header, as far as they can be parsed."""
     header = header[:LONGEST_CHALLENGE]
     found: list[AuthChallenge] = []
     at = 0
@@ -462,5 +468,5 @@ def parse_challenges(header: str) -> list[AuthChallenge]:
 
 
 def bearer_challenge(header: str) -> AuthChallenge | None:
-    """The first that asks for a bearer token."""
+    """The first challenge of the scheme Bearer."""
     return next((each for each in parse_challenges(header) if each.scheme == "bearer"), None)

@@ -1,7 +1,8 @@
-"""Where to sign in: from a server, and what it said with its 401, to the authorization server that gives tokens for it.
+"""Metadata discovery: from a server and its 401 to the authorization server that issues tokens for it (RFC 9728, RFC 8414).
 
-A server that says nothing of itself is one of 2025-03-26, whose authorization server is at its own root. The caller holds what is found against
-what was found before: an authorization server can change.
+A server without metadata is treated as one of revision 2025-03-26, whose authorization server is at its own root. The result is not cached here; the caller
+compares it with the previous one, since the authorization server of a resource can change.
+
 """
 
 from __future__ import annotations
@@ -31,28 +32,30 @@ _STEP: Final = "discovery"
 
 
 class TokenSource(NamedTuple):
-    """Where tokens for a server are to be had."""
+    """A protected resource and the authorization server that issues tokens for it."""
 
     resource: str
     server: AuthorizationServerMetadata
     scopes: tuple[str, ...] | None = None
-    """What the resource says that one may ask for."""
+    """The scopes that the resource supports."""
 
 
 async def discover(
     url: str, fetch: FetchFunction, *, resource_metadata: str | None = None, issuer: str | None = None
 ) -> TokenSource:
-    """Find it. `issuer` is the one to choose, where the resource names several. Raises `SignInError`."""
+    """Discover the authorization server. `issuer` selects one if the resource names several. Raises `SignInError`."""
     resource = await discover_protected_resource(url, fetch, resource_metadata)
     if resource is None:
         return TokenSource(canonical_resource(url), await _legacy_metadata(url, fetch))
     offered = resource.authorization_servers
     if not offered:
-        raise SignInError(_STEP, f"{canonical_resource(url)} names no authorization server: its operator has to")
+        raise SignInError(
+            _STEP, f"{canonical_resource(url)} names no authorization server: its operator has to publish one"
+        )
     if issuer is not None and issuer not in offered:
         raise SignInError(
             _STEP,
-            f"{canonical_resource(url)} wants tokens of {printable_line(', '.join(offered))}, and the client was registered with {issuer}: register it there",
+            f"{canonical_resource(url)} accepts tokens of {printable_line(', '.join(offered))}, and the client is registered at {issuer}: register it at one of those",
         )
     server = await discover_authorization_server(issuer or offered[0], fetch)
     return TokenSource(resource.resource, server, resource.scopes)
@@ -61,9 +64,10 @@ async def discover(
 async def discover_protected_resource(
     url: str, fetch: FetchFunction, resource_metadata: str | None = None
 ) -> ProtectedResourceMetadata | None:
-    """What a server says of itself (RFC 9728); None when it says nothing. Raises `SignInError`.
+    """The protected resource metadata of a server (RFC 9728); None without any. Raises `SignInError`.
 
-    A document at a place that the server has named must be of the server's own URL, also when that place is where the whole host's is.
+    Metadata at a URL that the server named must be for the server's own URL, even if that URL is the one for the whole host.
+
     """
     places = {resource_metadata: canonical_resource(url)} if resource_metadata else resource_metadata_urls(url)
     for place, expected in places.items():
@@ -72,25 +76,23 @@ async def discover_protected_resource(
             return parse_resource_metadata(body, expected, url if expected == canonical_resource(url) else None)
     if resource_metadata:
         raise SignInError(
-            _STEP, f"there is nothing at {redacted_url(resource_metadata)}, where the server says its metadata is"
+            _STEP, f"{redacted_url(resource_metadata)}, which the server names as its metadata, does not exist"
         )
     return None
 
 
 async def discover_authorization_server(issuer: str, fetch: FetchFunction) -> AuthorizationServerMetadata:
-    """What an authorization server says of itself (RFC 8414, OpenID Connect). Raises `SignInError`."""
+    """The metadata of an authorization server (RFC 8414, OpenID Connect). Raises `SignInError`."""
     check_endpoint(issuer, _STEP)
     for place in server_metadata_urls(issuer):
         body = await _fetch_document(place, fetch)
         if body is not None:
             return parse_server_metadata(body, issuer)
-    raise SignInError(
-        _STEP, f"{redacted_url(issuer)} has no metadata of an authorization server: its operator has to publish some"
-    )
+    raise SignInError(_STEP, f"{redacted_url(issuer)} publishes no authorization server metadata: its operator has to")
 
 
 async def _legacy_metadata(url: str, fetch: FetchFunction) -> AuthorizationServerMetadata:
-    """Of a server that knows no metadata of resources: its root's, and where there are none, what used to be the rule."""
+    """The authorization server of a server without metadata: the metadata at its root, or else the default endpoints of revision 2025-03-26."""
     parts = urlsplit(canonical_resource(url))
     root = f"{parts.scheme}://{parts.netloc}"
     body = await _fetch_document(f"{root}/.well-known/oauth-authorization-server", fetch)
@@ -101,7 +103,7 @@ async def _legacy_metadata(url: str, fetch: FetchFunction) -> AuthorizationServe
         urljoin(root, "/authorize"),
         urljoin(root, "/token"),
         urljoin(root, "/register"),
-        challenge_methods=("S256",),  # which the revision that has this rule demands of all servers
+        challenge_methods=("S256",),  # which revision 2025-03-26 requires of all servers
     )
 
 
@@ -123,7 +125,7 @@ async def fetch_in_step(
     headers: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> FetchResponse:
-    """Fetch, and say in which step it failed. Raises `SignInError`."""
+    """Fetch a URL; the `step` goes into the error. Raises `SignInError`."""
     check_endpoint(url, step)
     try:
         return await fetch(url, method=method, headers=headers or {}, body=body)
@@ -134,7 +136,7 @@ async def fetch_in_step(
 
 
 def check_endpoint(url: str, step: str) -> None:
-    """Raises `SignInError` for where nothing secret may be sent."""
+    """Raises `SignInError` for a URL to which no secret may be sent."""
     check_web_url(url, step)
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_local(parts.hostname or ""):
@@ -142,23 +144,23 @@ def check_endpoint(url: str, step: str) -> None:
 
 
 def redacted_url(url: str) -> str:
-    """As much of it as people may see."""
+    """The URL without user, query and fragment, for messages."""
     try:
         return ServerUrl.of(url).description
     except ConfigError:
-        return "an address that is none"
+        return "an invalid address"
 
 
-# --- What a resource and an authorization server say of themselves (RFC 9728, RFC 8414, OpenID Connect), and where that is to be found. Pure.
-# A document must name exactly what its URL was made from, character by character: an issuer's the issuer, a resource's the resource. Otherwise one server
-# could speak for another, and a server at a path of a shared host could have a token for the whole host sent to itself (RFC 9728, 3.3; RFC 8414, 3.3).
+# --- Parsers for the metadata (RFC 9728, RFC 8414, OpenID Connect), and the URLs at which it is found. Pure.
+# # The metadata must name exactly the issuer or resource that its URL was made from, character by character. Otherwise one server could speak for another, and
+# # a server at a path of a shared host could obtain tokens for the whole host (RFC 9728, 3.3; RFC 8414, 3.3).
 
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedResourceMetadata:
-    """A protected resource: which servers give tokens for it."""
+    """Metadata of a protected resource (RFC 9728)."""
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
@@ -167,7 +169,7 @@ class ProtectedResourceMetadata:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServerMetadata:
-    """An authorization server."""
+    """Metadata of an authorization server (RFC 8414)."""
 
     issuer: str
     authorization_endpoint: str | None = None
@@ -175,20 +177,20 @@ class AuthorizationServerMetadata:
     registration_endpoint: str | None = None
     device_endpoint: str | None = None
     challenge_methods: tuple[str, ...] | None = None
-    """How codes can be proven; None where it does not say."""
+    """The supported PKCE methods; None if not stated."""
     auth_methods: tuple[str, ...] = ()
-    """How clients show themselves at the token endpoint."""
+    """How clients may authenticate at the token endpoint."""
     scopes: tuple[str, ...] = ()
     grants: tuple[str, ...] = ()
     accepts_client_documents: bool = False
-    """Whether it reads client metadata documents."""
+    """Whether it supports client metadata documents."""
     sends_issuer: bool = False
-    """Whether it says in the redirect who it is (RFC 9207)."""
+    """Whether its redirects name the issuer (RFC 9207)."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
 def resource_metadata_urls(server: str) -> dict[str, str]:
-    """Where a server's own metadata may be, best first, and which resource the document there is of: the server itself, or its whole host."""
+    """Where a server's metadata may be, best first, each with the resource that it must name: the server, or its whole host."""
     whole = canonical_resource(server)
     host = _with_path(whole, "")
     path = urlsplit(whole).path
@@ -196,7 +198,7 @@ def resource_metadata_urls(server: str) -> dict[str, str]:
 
 
 def server_metadata_urls(issuer: str) -> list[str]:
-    """Where an authorization server's metadata may be, best first."""
+    """Where the metadata of an authorization server may be, best first."""
     path = urlsplit(issuer).path.rstrip("/")
     forms = [
         f"/.well-known/oauth-authorization-server{path}",
@@ -207,16 +209,16 @@ def server_metadata_urls(issuer: str) -> list[str]:
 
 
 def parse_resource_metadata(body: bytes, expected: str, asked: str | None = None) -> ProtectedResourceMetadata:
-    """Metadata of the resource `expected`, by its canonical name, or by its URL as it was asked. Raises `SignInError` for what is none, or another's."""
+    """Metadata that must name the resource `expected`, or the URL `asked` as the user wrote it. Raises `SignInError`."""
     said = _parse_document(body, "the resource's metadata")
     resource = text(said.get("resource"))
     if resource is None:
         raise SignInError("discovery", "the resource's metadata names no resource")
-    # A URL and the same with a slash are made into one well-known URL.
+    # A URL and the same URL with a trailing slash have one well-known URL.
     if resource not in (expected, f"{expected}/", expected if asked is None else _without_user_and_fragment(asked)):
         raise SignInError(
             "discovery",
-            f"the metadata is of {printable_line(resource)}, and not of the server that was asked: "
+            f"the metadata names {printable_line(resource)}, which is not the requested server: "
             f"its operator has to name {printable_line(expected)} as its `resource`",
         )
     scopes = said.get("scopes_supported")
@@ -226,13 +228,13 @@ def parse_resource_metadata(body: bytes, expected: str, asked: str | None = None
 
 
 def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServerMetadata:
-    """Metadata of an issuer. Raises `SignInError` for what is none, or another's."""
+    """Metadata that must name `issuer`. Raises `SignInError`."""
     said = _parse_document(body, "the authorization server's metadata")
     named = text(said.get("issuer"))
     if named is None or (issuer is not None and named != issuer):
         raise SignInError(
             "discovery",
-            f"the metadata looked for is {issuer}'s, and it says that it is {printable_line(named or 'nobody')}'s",
+            f"the metadata of {issuer} names another issuer: {printable_line(named or 'none')}",
         )
     methods = said.get("code_challenge_methods_supported")
     return AuthorizationServerMetadata(
@@ -252,7 +254,7 @@ def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServe
 
 
 def canonical_resource(server: str) -> str:
-    """How a server is named as the resource that a token is for (RFC 8707): without a fragment, a query or a usual port, and no slash at the end."""
+    """The name of a server as a resource (RFC 8707): without a fragment, a query, a default port and a trailing slash."""
     parts = urlsplit(server)
     scheme = parts.scheme.lower()
     netloc = parts.netloc.rpartition("@")[2].lower().removesuffix(":443" if scheme == "https" else ":80")
@@ -260,7 +262,7 @@ def canonical_resource(server: str) -> str:
 
 
 def _without_user_and_fragment(url: str) -> str:
-    """With its port, case and query, and without what is no part of a resource's name: a user and a fragment."""
+    """The URL as the user wrote it, with port, case and query, but without a user and a fragment."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
 
@@ -273,18 +275,18 @@ def _with_path(url: str, path: str) -> str:
 def _parse_document(body: bytes, what: str) -> dict[str, Any]:
     said = parse_object(body)
     if said is None:
-        raise SignInError(_STEP, f"{what} is no JSON object")
+        raise SignInError(_STEP, f"{what} is not a JSON object")
     return said
 
 
-# --- Proof that a code is redeemed by the client that asked for it (RFC 7636), and the address that a user is sent to.
+# --- PKCE (RFC 7636), which proves that the client that redeems a code is the one that requested it, and the authorization request.
 
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}\Z")
 _LONGEST: Final = 8192
 
 
 class AuthorizationRequest(NamedTuple):
-    """Where to send the user, and what to keep until they come back."""
+    """An authorization request: the URL for the user, and the verifier and the state to keep until the response."""
 
     url: str
     verifier: str
@@ -292,21 +294,21 @@ class AuthorizationRequest(NamedTuple):
 
 
 def gen_code_verifier() -> str:
-    """64 random bytes, as text."""
+    """A new code verifier: 64 random bytes as text."""
     return base64url(secrets.token_bytes(64))
 
 
 def code_challenge(verifier: str) -> str:
-    """What is shown of a verifier beforehand (S256). Raises `SignInError` for what is none."""
+    """The S256 challenge of a verifier. Raises `SignInError` for an invalid verifier."""
     if not _VERIFIER.match(verifier):
-        raise SignInError("authorization", "a code verifier has 43 to 128 unreserved characters")
+        raise SignInError("authorization", "a code verifier must have 43 to 128 unreserved characters")
     return base64url(hashlib.sha256(verifier.encode("ascii")).digest())
 
 
 def build_authorization_url(
     endpoint: str, params: Mapping[str, str | None], *, verifier: str | None = None, state: str | None = None
 ) -> AuthorizationRequest:
-    """The address, with the challenge and a state in it. Params of None are left out. Raises `SignInError` for an endpoint that is none."""
+    """Build an authorization request with PKCE and a state. Params of None are left out. Raises `SignInError` for an invalid endpoint."""
     check_web_url(endpoint, "authorization")
     verifier = gen_code_verifier() if verifier is None else verifier
     state = secrets.token_urlsafe(32) if state is None else state
@@ -322,22 +324,24 @@ def build_authorization_url(
 
 
 def check_web_url(url: str, step: str) -> None:
-    """Raises `SignInError` for what no browser should be given: another scheme than http and https, and what a shell might read."""
+    """Raises `SignInError` for a URL that is not safe to give to a browser: another scheme than http(s), or characters that a shell interprets."""
     parts = split_web_url(url, _LONGEST)
     if parts is None or parts.fragment or "'" in url:
-        raise SignInError(step, "the server gives an address that is no plain http or https URL: nobody is sent there")
+        raise SignInError(
+            step, "the server names an address that is not a plain http or https URL: the user is not sent there"
+        )
 
 
-# --- What strangers say, in words that may be shown: in a message, a log, a terminal.
+# --- Text from other servers, made safe for messages, logs and terminals.
 
 _LONGEST_QUOTE: Final = 300
 
 
 def refusal_message(code: str, detail: str | None) -> str:
-    """An error of the authorization server, in words that may be shown."""
+    """The message for an error of the authorization server."""
     return f"the authorization server refuses: {printable_line(code)}{f' ({printable_line(detail)})' if detail else ''}"
 
 
 def printable_line(words: str) -> str:
-    """One line of it, without what a terminal would take for more than text."""
+    """One line of printable characters, shortened."""
     return "".join(each if each.isprintable() else " " for each in words[:_LONGEST_QUOTE]).strip()

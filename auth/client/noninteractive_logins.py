@@ -1,4 +1,4 @@
-"""Ways to log in that need no user: as the program itself, by what an organisation's own sign-in has said, or with tokens that are brought along."""
+"""Logins without a user: client credentials, an identity token of an organisation, or tokens from the configuration."""
 
 from __future__ import annotations
 
@@ -42,63 +42,63 @@ _EXPIRED: Final = frozenset({"invalid_grant", "invalid_token", "expired_token", 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials(OAuthClientSettings):
-    """The program logs in as itself, with a secret, a key, or an assertion that was signed elsewhere."""
+    """The client credentials grant: the program logs in as itself, with a secret, a signing key or a ready-made assertion."""
 
     client_id: str
     assertion: str | None = field(default=None, repr=False)
     token_endpoint: str | None = None
-    """Where: then the first token is fetched before the first request, so that what is wrong shows at once. None: what the server says."""
+    """The token endpoint: then a token is fetched before the first request, so that mistakes show at once. None: it is discovered."""
     resource: str | None = None
-    """What the token is for; None: the server."""
+    """The resource of the token; None: the server."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         self.identity()
         if self.client_secret is None and self.key is None and self.assertion is None:
-            raise ConfigError("a program that logs in as itself has a client_secret, a key or an assertion")
+            raise ConfigError("ClientCredentials needs a client_secret, a key or an assertion")
 
     def identity(self) -> ClientIdentity:
         """The client identity of the program."""
         return replace(self.client_identity(self.client_id), assertion=self.assertion)
 
     def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
-        """How to log in at that server."""
+        """The login method for that server."""
         source = _configured_source(self.token_endpoint, self.issuer, self.resource or canonical_resource(url))
         return _ClientCredentialsLogin(self, "program", source, url, fetch)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnterpriseManaged(OAuthClientSettings):
-    """An organisation's own sign-in vouches for a user: its identity token is exchanged there (RFC 8693), and what comes of it is redeemed (RFC 7523)."""
+    """An organisation's identity provider vouches for a user: the identity token is exchanged there (RFC 8693), and the resulting assertion redeemed (RFC 7523)."""
 
     client_id: str
     idp_token_endpoint: str
-    """The token endpoint of the organisation."""
+    """The token endpoint of the organisation's identity provider."""
     subject_token: SubjectToken = field(repr=False)
-    """What the user's sign-in has given, or a function that knows the present one."""
+    """The user's identity token, or a function that returns the current one."""
     subject_token_type: str = ID_TOKEN
     idp_client_id: str | None = None
-    """The client id by which the organisation knows this program; None: by the same name and secret."""
+    """The client id at the identity provider; None: the same id and secret."""
     idp_client_secret: str | None = field(default=None, repr=False)
     as_token_endpoint: str | None = None
-    """The token endpoint of the server's own authorization server; None: what the server says."""
+    """The token endpoint of the server's authorization server; None: it is discovered."""
     audience: str | None = None
-    """The audience of the exchanged token; None: that authorization server."""
+    """The audience of the exchanged token; None: the server's authorization server."""
     resource: str | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         if self.subject_token_type not in (ID_TOKEN, SAML2):
-            raise ConfigError(f"subject_token_type is {ID_TOKEN} or {SAML2}")
+            raise ConfigError(f"subject_token_type must be {ID_TOKEN} or {SAML2}")
         if self.as_token_endpoint is not None and self.audience is None:
-            raise ConfigError("with as_token_endpoint, say as audience which authorization server that is")
+            raise ConfigError("as_token_endpoint needs audience, the issuer of that authorization server")
 
     def identity(self) -> ClientIdentity:
-        """The client identity of the program at the server's own authorization server."""
+        """The client identity of the program at the server's authorization server."""
         return self.client_identity(self.client_id)
 
     def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
-        """How to log in at that server."""
+        """The login method for that server."""
         source = _configured_source(
             self.as_token_endpoint, self.issuer or self.audience, self.resource or canonical_resource(url)
         )
@@ -110,7 +110,7 @@ _Settings = TypeVar("_Settings", bound="ClientCredentials | EnterpriseManaged")
 
 @dataclass(frozen=True, kw_only=True)
 class GivenTokens(LoginSettings):
-    """Tokens that are brought along, and are refreshed where that is possible."""
+    """Tokens from the configuration, refreshed if possible."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
@@ -123,15 +123,15 @@ class GivenTokens(LoginSettings):
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         if self.refresh_token is not None and (self.token_endpoint is None or self.client_id is None):
-            raise ConfigError("a refresh token is of use with its token_endpoint and client_id")
+            raise ConfigError("a refresh_token needs token_endpoint and client_id")
 
     def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
-        """How to log in at that server."""
+        """The login method for that server."""
         return _GivenTokensLogin(self, url, fetch)
 
 
 class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
-    """Of a program that needs no user: `_form` is what it asks for a token with."""
+    """A login by one token request without a user; `_form` is the grant."""
 
     is_unattended = is_issuer_bound = True
 
@@ -160,13 +160,13 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
 
 
 class _ClientCredentialsLogin(_TokenEndpointLogin[ClientCredentials]):
-    async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - it needs no other
+    async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no parameters
         return {"grant_type": "client_credentials"}
 
 
 class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):
     async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]:
-        """With the assertion of the organisation, which gives it for the user's identity token."""
+        """Exchange the user's identity token for an assertion."""
         settings = self._settings
         subject = settings.subject_token
         if callable(subject):
@@ -191,7 +191,7 @@ class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):
             if error.code in _EXPIRED and (error.code != "invalid_request" or "expired" in error.message):
                 raise SignInError(
                     step,
-                    f"the organisation does not take the user's identity token any more: have them sign in there anew ({error.message})",
+                    f"the identity provider rejects the user's identity token: the user has to sign in there again ({error.message})",
                     code="subject_token_expired",
                 ) from None
             raise
@@ -223,19 +223,19 @@ class _GivenTokensLogin(LoginMethod):
             tuple(settings.scopes),
         )
 
-    async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:  # noqa: ARG002 - whatever it is for
+    async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:  # noqa: ARG002 - no new login is possible
         raise SignInError(
             "token",
-            f"the token for {source.resource} is not taken any more, and cannot be refreshed: bring another one",
+            f"the token for {source.resource} was rejected and cannot be refreshed: configure a new one",
         )
 
-    async def identity(self, record: LoginRecord) -> ClientIdentity | None:  # noqa: ARG002 - there is only one
+    async def identity(self, record: LoginRecord) -> ClientIdentity | None:  # noqa: ARG002 - there is only one client
         settings = self._settings
         return None if settings.client_id is None else ClientIdentity(settings.client_id, secret=settings.client_secret)
 
 
 def _configured_source(endpoint: str | None, issuer: str | None, resource: str) -> TokenSource | None:
-    """A place that was configured."""
+    """A token source from the configuration."""
     if endpoint is None:
         return None
     return TokenSource(resource, AuthorizationServerMetadata(issuer or endpoint, token_endpoint=endpoint))

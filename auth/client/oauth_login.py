@@ -1,10 +1,12 @@
-"""`OAuth(…)`: sign in as a user, with a browser, or with a code for another machine.
+"""`OAuth(…)`: the login of a user, with a browser or with a code for another machine; and the revocation of its tokens.
 
 ::
 
     async with Client("https://calendar.example/mcp", auth=OAuth(store=FileStore())) as client: ...
 
-What is not said is found out: where to sign in, as which client, for which scopes. No user and no authorization server is asked before the server wants it.
+What is not configured is discovered: the authorization server, the client registration, the scopes. No user and no authorization server is asked before the
+MCP server requires a login.
+
 """
 
 from __future__ import annotations
@@ -42,42 +44,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OAuth(OAuthClientSettings):
-    """How a user signs in. A value: each server that it is used for has a login of its own."""
+    """Settings of a user's login. A value: each server for which it is used has a login of its own."""
 
     client_id: str | None = None
-    """The id by which this program is known there, when that was agreed beforehand."""
+    """The client id, if this program is registered at the authorization server."""
     client_metadata_url: str | None = None
-    """Where a document says who this program is: for authorization servers that read such."""
+    """The URL of the client metadata document of this program, for authorization servers that support it."""
     client_name: str = "greenroom"
-    """The name under which users see this program."""
+    """The name of this program on consent pages."""
     also: Sequence[str] = ()
-    """What to ask for besides, whatever else is asked for."""
+    """Scopes to request in addition to all others."""
     account: str = "default"
-    """The user of the login, for programs that sign in as several users."""
+    """The name of the login, for programs with several users."""
     browser: Browser | None = open_browser
-    """What takes the user there; None: no user is there to sign in, and a login that is not kept already fails at once."""
+    """The function that takes the user to the authorization URL; None: no user is present, and a login that is not stored fails at once."""
     advice: str = "sign in once with a browser"
-    """What to do where a sign-in is needed and no browser may be opened."""
+    """The remedy in errors when a login is needed and no browser may be opened."""
     command: str = ""
-    """The command line that signs in at this server, for errors: with `--scope` it adds one."""
+    """The command line that signs in at this server, for errors; `--scope` adds a scope."""
     device: Shower | None = None
-    """What tells a user a code for another machine: used instead of the browser wherever the authorization server offers that."""
+    """The function that shows a device code to the user: used instead of the browser if the authorization server supports the device grant."""
     port: int = 0
-    """Where the user comes back to on this machine; 0 is any port that is free."""
+    """The port of the loopback redirect; 0 is any free port."""
     timeout: float = 300.0
-    """Seconds that the user has."""
+    """Seconds for the user to sign in."""
     authorization_endpoint: str | None = None
-    """With `token_endpoint`: where to sign in, so that nothing has to be found out."""
+    """With `token_endpoint`: the endpoints, so that none is discovered."""
     token_endpoint: str | None = None
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         if self.client_id is None and (self.client_secret is not None or self.key is not None):
-            raise ConfigError("a client_secret or a key is a client's: give client_id as well")
+            raise ConfigError("client_secret and key need client_id")
         if (self.authorization_endpoint is None) != (self.token_endpoint is None):
-            raise ConfigError("authorization_endpoint and token_endpoint are given both, or neither")
-        if not 0 <= self.port < 65536:  # noqa: PLR2004 - ports
-            raise ConfigError(f"port is from 0 to 65535, not {self.port!r}")
+            raise ConfigError("give both authorization_endpoint and token_endpoint, or neither")
+        if not 0 <= self.port < 65536:  # noqa: PLR2004 - the range of ports
+            raise ConfigError(f"port must be from 0 to 65535, not {self.port!r}")
         if not self.timeout > 0:
             raise ConfigError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
         if self.client_metadata_url is not None:
@@ -85,21 +87,21 @@ class OAuth(OAuthClientSettings):
 
     @property
     def patience(self) -> float:
-        """How much longer a handshake may take when a user has to sign in first."""
+        """How much longer a handshake may take if a user has to sign in first."""
         return 0.0 if self.browser is None and self.device is None else self.timeout
 
     def login_method(self, url: str, fetch: FetchFunction) -> OAuthLoginMethod:
-        """How to log in at that server."""
+        """The login method for that server."""
         return OAuthLoginMethod(self, url, fetch)
 
 
 def login_key(settings: OAuth, url: str) -> str:
-    """What the login at that server is kept under."""
+    """The store key of the login at that server."""
     return f"user {settings.account} {settings.client_id or ''} {canonical_resource(url)}"
 
 
 class LoginKey(NamedTuple):
-    """Which login a store's entry is."""
+    """The parts of a login's store key."""
 
     account: str
     client_id: str | None
@@ -107,20 +109,20 @@ class LoginKey(NamedTuple):
 
 
 def parse_login_key(key: str) -> LoginKey | None:
-    """What `login_key` made the name of; None for an entry that is no login."""
+    """Parse a key of `login_key`; None for the key of another entry."""
     kind, found, rest = key.partition(" ")
     parts = rest.rsplit(" ", 2)
-    if kind != "user" or not found or len(parts) != 3:  # noqa: PLR2004 - account, client, URL
+    if kind != "user" or not found or len(parts) != 3:  # noqa: PLR2004 - account, client and URL
         return None
     account, client_id, url = parts
     return LoginKey(account, client_id or None, url)
 
 
 class OAuthLoginMethod(LoginMethod):
-    """At one server."""
+    """A user's login at one server."""
 
     def __init__(self, settings: OAuth, url: str, fetch: FetchFunction) -> None:
-        """With these settings."""
+        """Reads the endpoints and the client from `settings`."""
         source: TokenSource | None = None
         if settings.token_endpoint is not None:
             server = AuthorizationServerMetadata(
@@ -157,16 +159,19 @@ class OAuthLoginMethod(LoginMethod):
         return login_record(source, identity, tokens, asked)
 
     def _needed(self, source: TokenSource, request: TokenRequest) -> SignInError:
-        """Why there is no token, and what to run. A login that lacks a scope is not called absent."""
+        """The error for a login that needs a user: what is missing, and what to run."""
         settings, before = self._settings, request.previous
         if before is None or not (request.adds_scopes and request.challenged_scopes):
-            why = "nobody is signed in" if before is None else "the login has expired"
-            text = f"{why} at {source.resource}, and nobody is there to do it: {settings.advice}"
+            where = source.resource
+            why = f"no user is signed in to {where}" if before is None else f"the login at {where} has expired"
+            text = f"{why}, and no user is present to sign in: {settings.advice}"
             return SignInError("authorization", text, url=self.url)
         missing = [scope for scope in request.challenged_scopes if scope not in before.scopes]
         if not missing:
             named = " ".join(request.challenged_scopes)
-            text = f"the login at {source.resource} was not granted {named}, which the server wants: ask its operator"
+            text = (
+                f"the login at {source.resource} was not granted {named}, which the server requires: ask its operator"
+            )
         else:
             more = " ".join(f"--scope {shlex.quote(printable_line(scope))}" for scope in missing)
             what = f"run `{settings.command} {more}` in a terminal" if settings.command else settings.advice
@@ -175,24 +180,24 @@ class OAuthLoginMethod(LoginMethod):
         return SignInError("authorization", text, code="insufficient_scope", url=self.url)
 
     async def identity(self, record: LoginRecord) -> ClientIdentity | None:
-        """The client identity with which that login was made."""
+        """The client identity of that login."""
         return await self._registrar.registered_identity(record.issuer, record.client_id)
 
     async def forget(self, record: LoginRecord) -> None:
-        """Register anew the next time."""
+        """Register the client again at the next login."""
         await self._registrar.forget(record.issuer, record.client_id)
 
 
-# --- Taking tokens back (RFC 7009): a login that is forgotten here is of no use to a thief of its tokens.
-# Only the authorization server that gave them is told, at the place that its own metadata names.
+# --- Revocation (RFC 7009), so that the tokens of a deleted login are useless to a thief.
+# # Only the authorization server that issued them gets the tokens, at the endpoint that its own metadata names.
 
 REVOCATION_TIMEOUT: Final = 10.0
-"""Seconds for all of it."""
+"""Seconds for the whole revocation."""
 _STEP: Final = "revocation"
 
 
 async def revoke(settings: OAuth, url: str, record: LoginRecord, *, patience: float = REVOCATION_TIMEOUT) -> None:
-    """Have the authorization server take the tokens of that login back. Raises `SignInError` where it was not told, and says why."""
+    """Revoke the tokens of that login at the authorization server. Raises `SignInError` if that was not possible."""
     try:
         async with asyncio.timeout(patience):
             await _revoke_tokens(settings, url, record)
@@ -207,16 +212,16 @@ async def _revoke_tokens(settings: OAuth, url: str, record: LoginRecord) -> None
     server = await discover_authorization_server(record.issuer, fetch)
     source = text(server.raw.get("revocation_endpoint"))
     if source is None:
-        raise SignInError(_STEP, f"{record.issuer} takes no tokens back")
+        raise SignInError(_STEP, f"{record.issuer} does not support revocation")
     identity = await settings.login_method(url, fetch).identity(record)
     if identity is None:
-        raise SignInError(_STEP, f"it is not known any more as whom that login was made at {record.issuer}")
+        raise SignInError(_STEP, f"the client registration of that login at {record.issuer} is no longer known")
     methods = texts(server.raw.get("revocation_endpoint_auth_methods_supported")) or server.auth_methods
-    # A refresh token first: most servers take all that came of it back as well, and then the other is only made sure of.
+    # The refresh token first: most servers revoke its access tokens with it.
     for kind, token in (("refresh_token", record.refresh_token), ("access_token", record.access_token)):
         if token is None:
             continue
         form = {"token": token, "token_type_hint": kind}
         answer = await post_form(OAuthEndpoint(source, record.issuer, methods), identity, fetch, form, _STEP)
-        if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body to read
+        if not 200 <= answer.status < 300:  # noqa: PLR2004 - a success has no body
             response_object(answer, _STEP)

@@ -1,6 +1,8 @@
-"""The calls of a token endpoint, for all grants; each of them says for which resource the token is to be (RFC 8707).
+"""Token requests: calls of a token endpoint for every grant type, and the interface of login methods.
 
-What comes back is read strictly where a token would be sent on, and leniently elsewhere. A refusal is final; what may go well in a while says so.
+Each request names the resource of the token (RFC 8707). A token is validated strictly, since it is sent on; other fields leniently. A refusal is final; an
+error that may pass is marked temporary.
+
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from .client_registration import ClientIdentity
     from .metadata_discovery import TokenSource
 
-ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a kind
+ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a token type
 SAML2: Final = "urn:ietf:params:oauth:token-type:saml2"
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -39,27 +41,27 @@ _LONGEST_TOKEN: Final = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class OAuthEndpoint:
-    """Where tokens are given."""
+    """An endpoint of an authorization server to which the client authenticates."""
 
     url: str
     issuer: str | None = None
     methods: Sequence[str] = ()
-    """How clients may show themselves there."""
+    """The client authentication methods that it supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenResponse:
-    """What was given. Its repr has no token in it."""
+    """The response of a token endpoint. Its repr contains no token."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     expires_at: float | None = None
-    """In seconds of the epoch."""
+    """Unix time."""
     scopes: frozenset[str] | None = None
-    """What was granted; None: what was asked for."""
+    """The granted scopes; None: the requested ones."""
 
 
-async def request_token(  # noqa: PLR0913 - whom, as whom, for what
+async def request_token(  # noqa: PLR0913 - endpoint, client, grant and resource
     endpoint: OAuthEndpoint,
     client: ClientIdentity,
     fetch: FetchFunction,
@@ -70,7 +72,7 @@ async def request_token(  # noqa: PLR0913 - whom, as whom, for what
     step: str = "token",
     bearer: bool = True,
 ) -> TokenResponse:
-    """One call: `form` has the grant. Raises `SignInError`; its `code` is what the server calls the error."""
+    """Request a token; `form` contains the grant. Raises `SignInError`, whose `code` is the server's error code."""
     form = {**form, "resource": resource}
     if scopes:
         form["scope"] = " ".join(sorted(scopes))
@@ -82,7 +84,7 @@ async def request_token(  # noqa: PLR0913 - whom, as whom, for what
 async def post_form(
     endpoint: OAuthEndpoint, client: ClientIdentity, fetch: FetchFunction, form: dict[str, str], step: str
 ) -> FetchResponse:
-    """Send a form as that client. Raises `SignInError`."""
+    """Post a form with client authentication. Raises `SignInError`."""
     headers = {"content-type": "application/x-www-form-urlencoded"}
     client.add_to_request(form, headers, offered=endpoint.methods, audience=endpoint.issuer or endpoint.url, step=step)
     body = urlencode(form).encode("ascii")
@@ -90,15 +92,15 @@ async def post_form(
 
 
 def response_object(answer: FetchResponse, step: str) -> dict[str, Any]:
-    """The object that a server of OAuth has answered with. Raises `SignInError` for an error, or for what is no answer."""
+    """The JSON object of a successful response. Raises `SignInError` for an error response or an invalid one."""
     found = parse_object(answer.body)
-    if _OK <= answer.status < 300 and found is not None:  # noqa: PLR2004 - the successes of HTTP
+    if _OK <= answer.status < 300 and found is not None:  # noqa: PLR2004 - success statuses
         return found
     code = None if found is None else text(found.get("error"))
     temporary = answer.status >= _SERVER_ERROR or answer.status in _TEMPORARY
     if found is None or code is None:
         what = f"status {answer.status} and no JSON object" if found is None else f"status {answer.status}"
-        raise SignInError(step, f"the authorization server answers with {what}", temporary=temporary)
+        raise SignInError(step, f"the authorization server answered with {what}", temporary=temporary)
     raise SignInError(
         step,
         refusal_message(code, text(found.get("error_description"))),
@@ -110,11 +112,11 @@ def response_object(answer: FetchResponse, step: str) -> dict[str, Any]:
 def _parse_token_response(found: Mapping[str, Any], step: str, *, bearer: bool) -> TokenResponse:
     token = text(found.get("access_token"))
     if token is None or len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
-        raise SignInError(step, "the authorization server gave no token that could be sent")
+        raise SignInError(step, "the authorization server returned no valid access token")
     if bearer and str(found.get("token_type", "bearer")).lower() != "bearer":
         raise SignInError(
             step,
-            f"the token is of the type {printable_line(str(found['token_type']))!r}, and only bearer tokens are known here",
+            f"the token is of the type {printable_line(str(found['token_type']))!r}, and only bearer tokens are supported",
         )
     lives = found.get("expires_in")
     try:
@@ -129,63 +131,62 @@ def _parse_token_response(found: Mapping[str, Any], step: str, *, bearer: bool) 
     )
 
 
-# --- What the keeper of a login asks of each way to log in, and what all ways share: which scopes to ask for, and what is remembered.
+# --- The interface between the login process and the login methods, and what all methods share: the scopes to request, and the record of a login.
 
 OFFLINE_ACCESS = "offline_access"
 
 
 class TokenRequest(NamedTuple):
-    """What a login is for."""
+    """Why a new token is needed."""
 
     challenged_scopes: tuple[str, ...] = ()
-    """The scopes that the server has named."""
+    """The scopes that the server's challenge named."""
     previous: LoginRecord | None = None
-    """The login that is not enough any more, of the same issuer."""
+    """The record of the previous login at the same issuer."""
     adds_scopes: bool = False
-    """Whether that login is good, and lacks the scopes."""
+    """Whether the previous login is valid and only lacks the scopes."""
 
 
 class LoginMethod(ABC):
-    """One way to log in at one server."""
+    """A login method at one server."""
 
     logs_in_early = False
-    """Whether to log in before the server has asked for it."""
+    """Whether to log in before the server asks for it."""
     is_unattended = False
-    """Whether it needs no user, and can be done again at any time."""
+    """Whether it needs no user, and can be repeated at any time."""
     is_issuer_bound = False
-    """Whether we are known by what was agreed with one issuer: then no other is shown it."""
+    """Whether the client is registered at one issuer only, so that no other issuer may get its credentials."""
 
     def __init__(self, url: str, name: str, issuer: str | None, source: TokenSource | None) -> None:
-        """`name` is what its logins are kept under, `issuer` where we are known, and `place` where to log in, when that was agreed beforehand."""
+        """`name` is the store key of its logins, `issuer` the issuer at which the client is registered, `source` the configured token source, if any."""
         self.url = url
         self.name = name
         self.issuer = issuer
         self.source = source
 
     async def initial_record(self) -> LoginRecord | None:
-        """A login that was brought along."""
+        """A login that was configured."""
         return None
 
     @abstractmethod
     async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:
         """Log in. Raises `SignInError`."""
 
-    async def identity(self, record: LoginRecord) -> ClientIdentity | None:  # noqa: ARG002 - nothing is refreshed
-        """The client identity with which that login was made, if still known: for refreshing it."""
+    async def identity(self, record: LoginRecord) -> ClientIdentity | None:  # noqa: ARG002 - the default refreshes nothing
+        """The client identity of that login, if it is still known, for refreshing it."""
         return None
 
-    async def forget(self, record: LoginRecord) -> None:  # noqa: B027 - most have nothing to forget
-        """The issuer does not know that client any more."""
+    async def forget(self, record: LoginRecord) -> None:  # noqa: B027 - optional: most methods have no registration
+        """Drop the registration that the issuer rejected."""
 
 
 def scopes_to_request(
     configured: Collection[str], request: TokenRequest, source: TokenSource, also: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """What to ask for: what the server has named, else all that it says there is; with what was configured, and what was there before.
+    """The scopes to request: configured, challenged and previous ones; without any, all that the resource supports.
 
-    `also` is asked for beside all of that, and replaces nothing.
+    `also` is added in any case, and replaces nothing. `offline_access`, for refresh tokens, is requested only where the authorization server supports it.
 
-    To be refreshed without the user is asked for where the authorization server knows that, and nowhere else.
     """
     wanted = dict.fromkeys(configured)
     wanted |= dict.fromkeys(request.challenged_scopes)
@@ -204,7 +205,7 @@ def scopes_to_request(
 def login_record(
     source: TokenSource, identity: ClientIdentity, tokens: TokenResponse, asked: Collection[str]
 ) -> LoginRecord:
-    """What to remember of a login."""
+    """The record of a login."""
     return LoginRecord(
         source.server.issuer,
         source.resource,

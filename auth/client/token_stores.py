@@ -1,6 +1,7 @@
-"""Where logins are kept: in memory, in a sealed file of the user's, or in the system's own keyring.
+"""Token stores: logins and client registrations in memory, in an encrypted file, or in the system's keyring.
 
-Entries are small JSON objects under names. A caller that is about to change one holds its lock: with a file or a keyring, across processes.
+Entries are small JSON objects under keys. A caller that changes an entry holds its lock, which excludes other OS processes too for a file or a keyring.
+
 """
 
 from __future__ import annotations
@@ -38,61 +39,61 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK_TIMEOUT: Final = 360.0
-"""Seconds to wait for another program that is signing in: longer than a user may take."""
+"""Seconds to wait for another program that is signing in: longer than its user may take."""
 _FILE_LOCK_TIMEOUT: Final = 10.0
 
 
 def name_lock(folder: Path, key: str) -> AbstractAsyncContextManager[None]:
-    """Hold a name with a file in that folder, across processes. Raises `SignInError` when another program has it for too long."""
+    """Lock a key by a file in that folder, across processes. Raises `SignInError` when another program holds it for too long."""
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
     return file_lock(_private_folder(folder) / f"{digest}.lock", LOCK_TIMEOUT, readable=True)
 
 
 @contextlib.contextmanager
 def store_failures() -> Generator[None]:
-    """Raise what a store of a program's own has against it as `SignInError`. For calls of the store alone, and nothing that is done under its lock."""
+    """Raise an `OSError` of a program's own store as `SignInError`. For calls of the store alone, not for what happens under its lock."""
     try:
         yield
     except OSError as error:
-        raise SignInError("store", f"the store of logins fails: {os_error_text(error)}", temporary=True) from None
+        raise SignInError("store", f"the token store failed: {os_error_text(error)}", temporary=True) from None
 
 
 def os_error_text(error: OSError) -> str:
-    """In words, also for an error without a text, as `TimeoutError()` is. No value is in it."""
+    """The text of an error, or its type if it has none, as with `TimeoutError()`. It contains no stored value."""
     return error.strerror or type(error).__name__
 
 
 def _private_folder(folder: Path) -> Path:
-    """The folder, which is made if need be. Raises `SignInError`."""
-    with _file_failures(f"{folder} cannot be made", lambda _: "name another folder"):
+    """The folder, created if necessary. Raises `SignInError`."""
+    with _file_failures(f"{folder} cannot be created", lambda _: "name another folder"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_folder(folder)
     return folder
 
 
 class TokenStore(Protocol):
-    """Where logins are kept. Each method raises `SignInError` when it cannot do that."""
+    """Stores logins and client registrations. Each method raises `SignInError` on failure."""
 
     @property
     def name(self) -> Hashable:
-        """Two stores with one name are one store."""
+        """Identifies the store: two stores with equal names are the same one."""
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
-        """What is kept under a name."""
+        """The entry of a key, if there is one."""
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
-        """Keep it; None forgets."""
+        """Store an entry; None deletes it."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name: no other holder changes it meanwhile."""
+        """Lock a key against changes by others."""
         ...
 
 
 class MemoryStore:
-    """Nothing outlives the program. For one event loop at a time."""
+    """A store in memory, lost when the program ends. For one event loop at a time."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """An empty store."""
         self._entries: dict[str, dict[str, Any]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -101,32 +102,32 @@ class MemoryStore:
 
     @property
     def name(self) -> Hashable:
-        """Itself."""
+        """The identity of this object."""
         return id(self)
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
-        """What is kept under a name."""
+        """The entry of a key, if there is one."""
         return self._entries.get(key)
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
-        """Keep it; None forgets."""
+        """Store an entry; None deletes it."""
         if entry is None:
             self._entries.pop(key, None)
         else:
             self._entries[key] = dict(entry)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name."""
+        """Lock a key."""
         return self._locks[key]
 
 
 class FileStore:
-    """A sealed file, which its owner alone can read, in a folder of the user's."""
+    """An encrypted file in a folder of the user, readable by its owner alone."""
 
     def __init__(
         self, folder: str | os.PathLike[str] | None = None, *, key: bytes | str | None = None, app: str = "greenroom"
     ) -> None:
-        """`folder` is by default where the system keeps users' data of `app`. `key` seals; by default one that stands beside it."""
+        """`folder` defaults to the system's folder for user data of `app`. `key` encrypts; by default a key file beside it is used."""
         self.folder = data_folder(app) if folder is None else Path(folder)
         self._seal = None if key is None else seal_from_key(key)
 
@@ -135,25 +136,25 @@ class FileStore:
 
     @property
     def name(self) -> Hashable:
-        """Where it is."""
+        """The path of the folder."""
         return str(self.folder.absolute())
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return self.folder / "credentials"
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
-        """What is kept under a name."""
+        """The entry of a key, if there is one."""
         entry = self._read().get(key)
         return entry if is_object(entry) else None
 
     async def keys(self) -> Sequence[str]:
-        """The names under which something is kept."""
+        """The keys of all entries."""
         return tuple(self._read())
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
-        """Keep it; None forgets. The file is replaced as a whole, so a process that dies over it leaves the old one."""
+        """Store an entry; None deletes it. The file is replaced as a whole, so a crash leaves the old one."""
         async with file_lock(_private_folder(self.folder) / "credentials.lock", _FILE_LOCK_TIMEOUT):
             entries = self._read()
             if entry is None:
@@ -165,13 +166,13 @@ class FileStore:
                 write_private(self.path, sealed)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name, across processes; also where nothing can be written."""
+        """Lock a key across processes, even where nothing can be written."""
         return name_lock(self.folder, key)
 
     def _opened_seal(self) -> Fernet:
         if self._seal is None:
             path = self.folder / "credentials.key"
-            with _file_failures(f"{path}, which seals logins"):
+            with _file_failures(f"{path}, the key that encrypts logins, cannot be read"):
                 self._seal = seal_from_key(load_or_create_key(path))
         return self._seal
 
@@ -186,25 +187,26 @@ class FileStore:
             if (entries := parse_object(self._opened_seal().decrypt(sealed))) is not None:
                 return entries
         log.warning(
-            "what is kept in %s cannot be read with its key: it is put aside, and users sign in anew", self.path
+            "%s cannot be decrypted with its key: it is renamed to .unreadable, and users have to sign in again",
+            self.path,
         )
         with contextlib.suppress(OSError):
             self.path.replace(self.path.with_suffix(".unreadable"))
         return {}
 
 
-# --- Logins in the system's own keyring: with `pip install greenroom[keyring]`. The keyring is asked in a thread, since it may ask the user.
+# --- The system's keyring, with `pip install greenroom[keyring]`. It is called in a thread, since it may ask the user.
 
 _NAMES_ENTRY: Final = "names of entries"
 
 
 class KeyringStore:
-    """The keyring."""
+    """A store in the system's keyring."""
 
     def __init__(self, service: str = "greenroom", *, folder: str | os.PathLike[str] | None = None) -> None:
-        """`service` is what the entries are called there; in `folder` are the locks. Raises `ConfigError` where there is no keyring."""
+        """`service` is the service name of the entries; `folder` contains the locks. Raises `ConfigError` without a usable keyring."""
         try:
-            import keyring  # noqa: PLC0415 - it is an extra
+            import keyring  # noqa: PLC0415 - an optional dependency
             from keyring.backends.fail import Keyring as Nothing  # noqa: PLC0415 - the same
         except ImportError:
             raise ConfigError(
@@ -221,20 +223,20 @@ class KeyringStore:
 
     @property
     def name(self) -> Hashable:
-        """The service."""
+        """The service name."""
         return ("keyring", self._service)
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
-        """What is kept under a name."""
+        """The entry of a key, if there is one."""
         kept = await self._ask(self._keyring.get_password, self._service, key)
         return None if kept is None else parse_object(kept.encode())
 
     async def keys(self) -> Sequence[str]:
-        """The names under which something is kept: from an entry of their own, as no keyring lists its entries."""
+        """The keys of all entries, from an entry of their own, since keyrings cannot list entries."""
         return texts((await self.get(_NAMES_ENTRY) or {}).get("names"))
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
-        """Keep it; None forgets."""
+        """Store an entry; None deletes it."""
         await self._put(key, entry)
         async with self.lock(_NAMES_ENTRY):
             names = dict.fromkeys(await self.keys())
@@ -253,40 +255,40 @@ class KeyringStore:
             await self._ask(self._keyring.delete_password, self._service, key)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold a name, across processes."""
+        """Lock a key across processes."""
         return name_lock(self._folder, key)
 
     async def _ask(self, function: Any, *arguments: str) -> Any:
         try:
             return await asyncio.to_thread(function, *arguments)
-        except Exception as error:  # noqa: BLE001 - each keyring has errors of its own
+        except Exception as error:  # noqa: BLE001 - each keyring raises its own exceptions
             raise SignInError(
-                "store", f"the keyring refuses: {type(error).__name__}; unlock it, or use FileStore()"
+                "store", f"the keyring failed: {type(error).__name__}; unlock it, or use FileStore()"
             ) from None
 
 
 def best_store(app: str = "greenroom") -> KeyringStore | FileStore:
-    """The keyring where there is one, else a sealed file."""
+    """The keyring if there is one, else an encrypted file."""
     try:
         return KeyringStore(app)
     except ConfigError:
         return FileStore(app=app)
 
 
-# --- One holder at a time: a lock on a file, which other processes of this machine respect. A process that dies while holding it gives it back.
-# The kernel keeps it, so there is nothing stale to be found: the file itself says nothing, and stays.
+# --- Locks on files, which exclude other processes of this machine. The kernel holds them, and releases those of a process that dies, so that no lock is
+# # stale. The lock file is empty, and is not deleted.
 
 _SHORTEST_POLL: Final = 0.01
 _LONGEST_POLL: Final = 0.1
 
 
 TEMPORARY_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR, errno.EAGAIN})
-"""What the same may go well without, in a while."""
+"""Errors that may pass."""
 _READ_ONLY_ERRORS: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
 
 
 def advice(error: OSError) -> str:
-    """What to do where a file cannot be made."""
+    """The remedy for a file that cannot be created."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise ulimit -n, or have fewer files open"
     return "make room, or name another folder"
@@ -294,7 +296,7 @@ def advice(error: OSError) -> str:
 
 @contextlib.contextmanager
 def _file_failures(what: str, advise: Callable[[OSError], str] | None = None) -> Generator[None]:
-    """Raise what the system has against a file as `SignInError`: `what` it is that cannot be done."""
+    """Raise an `OSError` as `SignInError`: `what` cannot be done."""
     try:
         yield
     except OSError as error:
@@ -306,10 +308,11 @@ def _file_failures(what: str, advise: Callable[[OSError], str] | None = None) ->
 
 @asynccontextmanager
 async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> AsyncGenerator[None]:
-    """Hold it. Raises `SignInError` when another program does for too long, and when the file cannot be made.
+    """Hold a lock on a file. Raises `SignInError` when another program holds it for too long, and when the file cannot be created.
 
-    `readable` is for what is done also where nothing can be written, as with a login that is mounted for reading: a lock file that is there is held
-    without being written to, or else its folder.
+    With `readable`, it works on a read-only file system too, as with a login that is mounted read-only: an existing lock file is locked without being written, or
+    else its folder.
+
     """
     with _file_failures(f"{path} cannot be locked", advice):
         descriptor = _open_lock_file(path, readable=readable)
@@ -325,7 +328,7 @@ async def file_lock(path: Path, seconds: float, *, readable: bool = False) -> As
             ) from None
         yield
     finally:
-        os.close(descriptor)  # which gives it back
+        os.close(descriptor)  # closing releases the lock
 
 
 def _open_lock_file(path: Path, *, readable: bool) -> int:
@@ -346,59 +349,60 @@ async def _acquire_lock(descriptor: int) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            await asyncio.sleep(pause)  # a blocking one would need a thread that could not be cancelled
+            await asyncio.sleep(
+                pause
+            )  # busy-poll with pauses: a blocking flock would need a thread, which cannot be cancelled
             pause = min(2 * pause, _LONGEST_POLL)
         else:
             return
 
 
-# --- Sealing what is kept in a file: encrypted and authenticated, with a key that stands in a file of its own, or wherever the program has it.
-# This is the one file that knows the library for it. A reader of both files can read the tokens: the seal is against copies of one of them, in
-# backups and logs, and against changes.
+# --- Encryption of the file, with a key in a file of its own or from the program. The only file that imports cryptography.
+# # A reader of both files can read the tokens: the encryption protects copies of one of them, in backups and logs, and detects changes.
 
 
 def seal_from_key(key: bytes | str) -> Fernet:
-    """A seal of 32 bytes in URL-safe base64. Raises `ConfigError`."""
+    """The cipher for a key of 32 bytes in URL-safe base64. Raises `ConfigError`."""
     try:
         return Fernet(key)
     except ValueError:
-        raise ConfigError("a key for the token file is 32 bytes in URL-safe base64") from None
+        raise ConfigError("the key for the token file must be 32 bytes in URL-safe base64") from None
 
 
 def load_or_create_key(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes:
-    """The key in that file, which is made if it is not there: whole, readable by its owner alone, and once, however many begin at a time."""
+    """The key in that file, created if missing: complete, readable by its owner alone, and only once if several programs start at a time."""
     try:
         return read_private(path).strip()
     except FileNotFoundError:
         pass
-    with contextlib.suppress(FileExistsError):  # another program was quicker: its key is the one
+    with contextlib.suppress(FileExistsError):  # another program was faster: its key is used
         write_private(path, make(), replace=False)
     return read_private(path).strip()
 
 
 def read_private(path: Path) -> bytes:
-    """A file's content. Raises `ConfigError` when others can read it as well."""
+    """The content of a file. Raises `ConfigError` if other users can read it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise ConfigError(f"{path} is no file: remove it, or name another folder")
+            raise ConfigError(f"{path} is not a regular file: remove it, or name another folder")
         if mode & 0o077:
             raise ConfigError(
-                f"{path.name} can be read by others than its owner: sign in anew after `chmod 600` and a look at who did"
+                f"{path.name} can be read by other users: find out who read it, run `chmod 600`, and sign in again"
             )
         return file.read()
 
 
-# --- What is known of one login: the tokens, where they came from, and what for. A value that a store can keep.
+# --- The record of a login: its tokens, where they came from, and their scopes. A value that a store can hold.
 
 EXPIRY_MARGIN: Final = 60.0
-"""Seconds before its end in which a token is not used any more, if another is to be had."""
+"""Seconds before expiry from which a token is renewed if possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRecord:
-    """One login. Its repr has no token in it."""
+    """A login. Its repr contains no token."""
 
     issuer: str
     resource: str
@@ -409,21 +413,21 @@ class LoginRecord:
     expires_at: float | None = None
     obtained_at: float = 0.0
     scopes: tuple[str, ...] = ()
-    """What was asked for, and what was granted: so much is asked for again."""
+    """The requested and the granted scopes, which the next login requests again."""
 
     def is_expiring(self, now: float | None = None) -> bool:
-        """Whether it is about to end, or has."""
+        """Whether the token has expired or is about to."""
         if self.expires_at is None:
             return False
         lives = max(0.0, self.expires_at - self.obtained_at)
         return (time.time() if now is None else now) > self.expires_at - min(EXPIRY_MARGIN, lives / 2)
 
     def is_expired(self) -> bool:
-        """Whether it has ended."""
+        """Whether the token has expired."""
         return self.expires_at is not None and time.time() >= self.expires_at
 
     def with_tokens(self, tokens: TokenResponse) -> LoginRecord:
-        """The same login with what a refresh has brought."""
+        """This login with the tokens of a refresh."""
         return replace(
             self,
             access_token=tokens.access_token,
@@ -433,12 +437,12 @@ class LoginRecord:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For a store."""
+        """The record as a store entry."""
         return asdict(self)
 
     @classmethod
     def read(cls, kept: Mapping[str, Any] | None) -> LoginRecord | None:
-        """From a store; None for what is none, or not whole."""
+        """The record in a store entry; None for an incomplete one."""
         if kept is None:
             return None
         names = ("issuer", "resource", "token_endpoint", "client_id", "access_token")

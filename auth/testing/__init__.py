@@ -1,4 +1,4 @@
-"""An authorization server for tests: it runs on this machine or in memory, does what real ones do, and does it wrong when it is asked to.
+"""A fake authorization server for tests, over HTTP on this machine or in memory, which can be told to misbehave.
 
 ::
 
@@ -6,7 +6,8 @@
         server = Server("demo", auth=OAuthResource(resource=url, authorization_servers=[idp.issuer], keys=idp.key_set()))
         token = idp.token(resource=url, scope="read")
 
-It is for tests: it keeps everything in plain sight, and lets in the users that `consent` says.
+For tests only: its clients, codes and tokens are public attributes, and the function `consent` answers for the user.
+
 """
 
 from .fake_auth_records import (

@@ -1,6 +1,7 @@
-"""`python -m greenroom.auth.testing [PORT]`: the authorization server for tests as a program, on this machine alone, until it is told to stop.
+"""`python -m greenroom.auth.testing [PORT]`: the fake authorization server as a program on 127.0.0.1, until it gets a signal.
 
-Every user is `ann`, and what is asked for is granted: it is for trying a client out, and for nothing else.
+Every user is `ann`, and every request is granted: it is only for trying out a client.
+
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from .fake_auth_server import AuthorizationServer
 
 
 async def serve(port: int) -> None:
-    """Until a signal comes."""
+    """Serve until SIGTERM or SIGINT."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # as on Windows, where Ctrl-C ends it as it ends any program
+        with contextlib.suppress(
+            NotImplementedError
+        ):  # Windows has no signal handlers here; Ctrl-C ends the program anyway
             loop.add_signal_handler(number, told.set)
     idp = await AuthorizationServer().start(port=port)
-    print(idp.issuer, flush=True)  # noqa: T201 - which is all that it has to say
+    print(idp.issuer, flush=True)  # noqa: T201 - the issuer is the program's only output
     try:
         await told.wait()
     finally:

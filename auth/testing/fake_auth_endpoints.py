@@ -1,4 +1,4 @@
-"""What is asked of the authorization server over HTTP: tokens, by one method for each grant, and what becomes of them; users; new programs."""
+"""The endpoints of the fake authorization server: token, introspection, revocation, authorization, registration and device authorization."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
-ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
+ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a token type
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - likewise
 ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -52,10 +52,10 @@ _USER_CODE_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ"
 
 
 class FakeAuthEndpoints:
-    """What the server does for its clients and users, by where they ask for it."""
+    """Handlers by path (`routes`) and by grant type (`grants`)."""
 
     def __init__(self, server: AuthorizationServer) -> None:
-        """`home` has the book."""
+        """`server` holds the records."""
         self._server = server
         self.grants = {
             "authorization_code": self._grant_for_code,
@@ -78,14 +78,14 @@ class FakeAuthEndpoints:
         }
 
     async def _token(self, request: AuthServerRequest) -> AuthServerResponse:
-        """Give a token. Raises `OAuthError`."""
+        """The token endpoint. Raises `OAuthError`."""
         client = await self._authenticate_client(request)
         kind = request.form.get("grant_type", "")
         give = self.grants.get(kind)
         if give is None:
-            raise OAuthError("unsupported_grant_type", "nothing is given for that")
+            raise OAuthError("unsupported_grant_type", "this grant type is not supported")
         if client.grants is not None and kind not in client.grants and kind != "refresh_token":
-            raise OAuthError("unauthorized_client", f"this client may not ask for {kind}")
+            raise OAuthError("unauthorized_client", f"this client may not use {kind}")
         return json_response(give(client, request), 200, (("pragma", "no-cache"),))
 
     # --- grants
@@ -94,14 +94,14 @@ class FakeAuthEndpoints:
         server, form = self._server, request.form
         code = server.codes.get(form.get("code", ""))
         if code is None or code.grant.client_id != client.id or code.expires < server.clock():
-            raise OAuthError("invalid_grant", "this is no code of yours, or it is too old")
+            raise OAuthError("invalid_grant", "the code is unknown, of another client, or expired")
         if code.used and not server.faults.replayed_codes:
             self._revoke_family(code.grant.family)
-            raise OAuthError("invalid_grant", "the code was used before: its tokens are taken back")
+            raise OAuthError("invalid_grant", "the code was used before: its tokens are revoked")
         if form.get("redirect_uri", code.redirect_uri) != code.redirect_uri:
-            raise OAuthError("invalid_grant", "redirect_uri is not that of the code")
+            raise OAuthError("invalid_grant", "redirect_uri is not the one of the code")
         if not server.faults.any_verifier and not code.matches_verifier(form.get("code_verifier")):
-            raise OAuthError("invalid_grant", "code_verifier does not fit the challenge")
+            raise OAuthError("invalid_grant", "code_verifier does not match the challenge")
         code.used = True
         grant = self._for_resources(code.grant, request)
         return self._token_response(grant, refresh=self._may_refresh(client))
@@ -111,22 +111,20 @@ class FakeAuthEndpoints:
         token = form.get("refresh_token", "")
         known = server.refresh_tokens.get(token)
         if known is None or known.grant.client_id != client.id:
-            raise OAuthError("invalid_grant", "this is no refresh token of yours, or it was taken back")
+            raise OAuthError("invalid_grant", "the refresh token is unknown, of another client, or revoked")
         if known.used and server.rotates and not server.faults.reused_refresh:
             self._revoke_family(known.grant.family)
-            raise OAuthError(
-                "invalid_grant", "the refresh token was used before: all tokens of its grant are taken back"
-            )
+            raise OAuthError("invalid_grant", "the refresh token was used before: all tokens of its grant are revoked")
         known.used = True
         wanted = tuple(form["scope"].split()) if "scope" in form else known.grant.scopes
         if not set(wanted) <= set(known.grant.scopes):
-            raise OAuthError("invalid_scope", "more than was granted")
+            raise OAuthError("invalid_scope", "scope exceeds the granted scopes")
         answer = self._token_response(replace(self._for_resources(known.grant, request), scopes=wanted), refresh=False)
         return answer | {"refresh_token": self._new_refresh_token(known.grant)} if server.rotates else answer
 
     def _grant_client_credentials(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
         if client.method == "none":
-            raise OAuthError("unauthorized_client", "a client that cannot show itself gets nothing for itself")
+            raise OAuthError("unauthorized_client", "a client without authentication may not use client_credentials")
         scopes = tuple(request.form.get("scope", "").split())
         grant = Grant(client.id, client.id, scopes, requested_resources(request))
         return self._token_response(grant, refresh=False)
@@ -135,10 +133,10 @@ class FakeAuthEndpoints:
         server = self._server
         device = server.devices.get(request.form.get("device_code", ""))
         if device is None or device.client_id != client.id:
-            raise OAuthError("invalid_grant", "this is no code of yours")
+            raise OAuthError("invalid_grant", "the device code is unknown, or of another client")
         now = server.clock()
         if device.expires < now:
-            raise OAuthError("expired_token", "the code is too old")
+            raise OAuthError("expired_token", "the device code has expired")
         early = device.polled_at is not None and now - device.polled_at < server.device_interval
         device.polled_at = now
         if isinstance(device.decision, Refuse):
@@ -152,11 +150,11 @@ class FakeAuthEndpoints:
         return self._token_response(grant, refresh=self._may_refresh(client, DEVICE))
 
     def _exchange_token(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
-        """Another token for this one (RFC 8693): an access token, or an assertion for another issuer (ID-JAG)."""
+        """Token exchange (RFC 8693): an access token, or an assertion for another issuer (ID-JAG)."""
         server, form = self._server, request.form
         kind, token = form.get("subject_token_type", ""), form.get("subject_token", "")
         if kind not in (ACCESS_TOKEN, ID_TOKEN, "urn:ietf:params:oauth:token-type:jwt"):
-            raise OAuthError("invalid_request", "a subject_token of that kind is not known")
+            raise OAuthError("invalid_request", "this subject_token_type is not supported")
         claims = self._claims_of(token)
         scopes = tuple(form.get("scope", "").split())
         wanted = form.get("requested_token_type", ACCESS_TOKEN)
@@ -165,9 +163,9 @@ class FakeAuthEndpoints:
         if wanted == ACCESS_TOKEN:
             return self._token_response(grant, refresh=False) | {"issued_token_type": ACCESS_TOKEN}
         if wanted != ID_JAG:
-            raise OAuthError("invalid_request", "no token of that kind is given")
+            raise OAuthError("invalid_request", "this requested_token_type is not supported")
         if not form.get("audience"):
-            raise OAuthError("invalid_target", "audience is the issuer that the assertion is for")
+            raise OAuthError("invalid_target", "audience must be the issuer that the assertion is for")
         now = int(server.clock())
         said: dict[str, Any] = {
             "iss": server.issuer,
@@ -187,15 +185,15 @@ class FakeAuthEndpoints:
         return answer | ({"scope": " ".join(scopes)} if scopes else {})
 
     def _grant_for_assertion(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
-        """A token for what another issuer says of a user (RFC 7523)."""
+        """A token for another issuer's assertion about a user (RFC 7523)."""
         server, form = self._server, request.form
         assertion = form.get("assertion", "")
         other = server.trusted.get(str(unverified_claims(assertion).get("iss")))
         if other is None:
-            raise OAuthError("invalid_grant", "nobody trusts this issuer")
+            raise OAuthError("invalid_grant", "this issuer is not trusted")
         claims = self._verified(assertion, other)
         if server.issuer not in texts(claims.get("aud")) or claims.get("client_id") not in (None, client.id):
-            raise OAuthError("invalid_grant", "the assertion is meant for somebody else")
+            raise OAuthError("invalid_grant", "the assertion has another audience or client_id")
         name = str(claims.get("jti"))
         if name in server.assertions:
             raise OAuthError("invalid_grant", "the assertion was used before")
@@ -219,7 +217,7 @@ class FakeAuthEndpoints:
         return claims
 
     def _for_resources(self, grant: Grant, request: AuthServerRequest) -> Grant:
-        """The grant, for the resources that are asked for now, if any are. Raises `OAuthError` for others."""
+        """The grant, narrowed to the requested resources, if there are any. Raises `OAuthError`."""
         wanted = requested_resources(request)
         if not wanted:
             return grant
@@ -231,13 +229,13 @@ class FakeAuthEndpoints:
     def _may_refresh(client: RegisteredClient, kind: str = "") -> bool:
         return client.grants is None or "refresh_token" in client.grants or kind in client.grants
 
-    # --- what becomes of them
+    # --- introspection and revocation
 
     async def _introspect(self, request: AuthServerRequest) -> AuthServerResponse:
-        """What a token is good for (RFC 7662); only for clients that authenticate."""
+        """Token introspection (RFC 7662), for clients with authentication only."""
         client = await self._authenticate_client(request)
         if client.method == "none":
-            raise OAuthError("invalid_client", "this is for those who can show themselves", 401)
+            raise OAuthError("invalid_client", "introspection requires client authentication", 401)
         token = request.form.get("token", "")
         given = self._server.issued_tokens.get(token)
         if given is None or given[1].get("exp", 0) < self._server.clock():
@@ -245,7 +243,7 @@ class FakeAuthEndpoints:
         return json_response({"active": True, "token_type": "Bearer", **given[1]})
 
     async def _revoke(self, request: AuthServerRequest) -> AuthServerResponse:
-        """Take a token back (RFC 7009): a refresh token with all of its grant."""
+        """Token revocation (RFC 7009); a refresh token is revoked with all tokens of its grant."""
         client = await self._authenticate_client(request)
         token = request.form.get("token", "")
         given, refresh = self._server.issued_tokens.get(token), self._server.refresh_tokens.get(token)
@@ -255,10 +253,10 @@ class FakeAuthEndpoints:
             self._revoke_family(refresh.grant.family)
         return json_response({})
 
-    # --- where users and new programs come to: the consent page, the registration, and the place for machines without a browser
+    # --- the consent page, client registration, and the device grant
 
     async def _authorize(self, request: AuthServerRequest) -> AuthServerResponse:
-        """Ask the user, and send them back. Where they would be sent back to an unknown address, they stay here."""
+        """The authorization endpoint: ask the user, and redirect. Without a valid redirect URI, show an error page."""
         params = request.form if request.method == "POST" else request.params
         try:
             client = await self._find_client(params.get("client_id"))
@@ -266,7 +264,7 @@ class FakeAuthEndpoints:
             return text_response(f"{error.error}: {error.description}", 400)
         back = params.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
         if not client.allows_redirect_to(back):
-            return text_response("invalid_request: redirect_uri is none of this client's", 400)
+            return text_response("invalid_request: redirect_uri is not registered for this client", 400)
         try:
             self._check_code_request(params)
             consent_request = ConsentRequest(
@@ -283,16 +281,16 @@ class FakeAuthEndpoints:
 
     def _check_code_request(self, params: Mapping[str, str]) -> None:
         if params.get("response_type") != "code":
-            raise OAuthError("unsupported_response_type", "response_type is code")
+            raise OAuthError("unsupported_response_type", "response_type must be code")
         if not params.get("code_challenge") or params.get("code_challenge_method") != "S256":
-            raise OAuthError("invalid_request", "code_challenge is needed, with S256")
+            raise OAuthError("invalid_request", "code_challenge is required, with S256")
 
     def _resources(self, request: AuthServerRequest) -> tuple[str, ...]:
         found = requested_resources(request)
         for each in found:
             parts = urlsplit(each)
             if not parts.scheme or parts.fragment:
-                raise OAuthError("invalid_target", "resource is an absolute URL without a fragment")
+                raise OAuthError("invalid_target", "resource must be an absolute URL without a fragment")
         return found
 
     def _code(self, consent_request: ConsentRequest, decision: Approve, back: str) -> str:
@@ -321,12 +319,12 @@ class FakeAuthEndpoints:
         return AuthServerResponse(302, headers=(("location", location), ("cache-control", "no-store")))
 
     async def _register(self, request: AuthServerRequest) -> AuthServerResponse:
-        """A program registers itself (RFC 7591)."""
+        """Dynamic client registration (RFC 7591)."""
         if not self._server.registration:
             return text_response("Not Found", 404)
         known: Any = request.json()
         if not is_object(known):
-            raise OAuthError("invalid_client_metadata", "the body is no JSON object")
+            raise OAuthError("invalid_client_metadata", "the body is not a JSON object")
         method = known.get("token_endpoint_auth_method", "client_secret_basic")
         secret = secrets.token_urlsafe(24) if str(method).startswith("client_secret") else None
         client = client_from_metadata(
@@ -340,7 +338,7 @@ class FakeAuthEndpoints:
         return json_response(answer, 201)
 
     async def _device_authorization(self, request: AuthServerRequest) -> AuthServerResponse:
-        """A machine without a browser begins (RFC 8628)."""
+        """The device authorization endpoint (RFC 8628)."""
         server = self._server
         client = await self._authenticate_client(request)
         typed = "".join(secrets.choice(_USER_CODE_LETTERS) for _ in range(8))
@@ -365,7 +363,7 @@ class FakeAuthEndpoints:
         )
 
     async def _device(self, request: AuthServerRequest) -> AuthServerResponse:
-        """The page for a user with a code: a form, and what came of the code that was typed."""
+        """The page on which a user enters a device code."""
         if request.method != "POST":
             return device_form("Type in the code that your device shows.", request.params.get("user_code", ""))
         typed = request.form.get("user_code", "").strip()
@@ -391,16 +389,16 @@ class FakeAuthEndpoints:
             return text_response("Refused: the device is told.")
         return text_response(f"You are signed in as {decision.user}: go back to your device.")
 
-    # --- the client that asks
+    # --- client authentication
 
     async def _find_client(self, id: str | None) -> RegisteredClient:
-        """The program of that name; one whose name is a URL is described there. Raises `OAuthError`."""
+        """The client of that id; an id that is a URL is read as a client metadata document. Raises `OAuthError`."""
         server = self._server
         known = server.clients.get(id or "")
         if known is not None:
             return known
         if id is None or urlsplit(id).scheme not in ("http", "https"):
-            raise OAuthError("invalid_client", "nobody knows this client", 401)
+            raise OAuthError("invalid_client", "the client is unknown", 401)
         said = server.client_documents.get(id)
         if said is None:
             try:
@@ -409,11 +407,11 @@ class FakeAuthEndpoints:
             except (GreenroomError, ProtocolError) as error:
                 raise OAuthError("invalid_client", f"the client's document cannot be read: {error}", 401) from None
         if not is_object(said) or said.get("client_id") != id:
-            raise OAuthError("invalid_client", "the client's document is of another client", 401)
+            raise OAuthError("invalid_client", "the client's document names another client_id", 401)
         return client_from_metadata({"token_endpoint_auth_method": "none", **said}, id, None, client_keys(said))
 
     async def _authenticate_client(self, request: AuthServerRequest) -> RegisteredClient:
-        """The program that asks, which has shown itself in the way that it said it would. Raises `OAuthError`."""
+        """The client of a request, authenticated by its registered method. Raises `OAuthError`."""
         form = request.form
         assertion = form.get("client_assertion")
         login = _basic_login(request.headers.get("authorization"))
@@ -423,16 +421,16 @@ class FakeAuthEndpoints:
         client = await self._find_client(id)
         how = "client_secret_basic" if login else "none" if secret is None else "client_secret_post"
         if how != client.method:
-            raise OAuthError("invalid_client", f"this client shows itself by {client.method}, and not by {how}", 401)
+            raise OAuthError("invalid_client", f"this client authenticates by {client.method}, and not by {how}", 401)
         if client.secret is not None and not secrets.compare_digest(client.secret.encode(), (secret or "").encode()):
-            raise OAuthError("invalid_client", "a wrong secret", 401)
+            raise OAuthError("invalid_client", "the client secret is wrong", 401)
         return client
 
     async def _client_by_assertion(self, form: Mapping[str, str], assertion: str) -> RegisteredClient:
-        """By a signed assertion (RFC 7523, section 2.2)."""
+        """Client authentication by a signed assertion (RFC 7523, section 2.2)."""
         server = self._server
         if form.get("client_assertion_type") != ASSERTION:
-            raise OAuthError("invalid_client", "an assertion of a strange type", 401)
+            raise OAuthError("invalid_client", "client_assertion_type is not supported", 401)
         claimed = unverified_claims(assertion)
         client = await self._find_client(form.get("client_id") or str(claimed.get("sub")))
         try:
@@ -443,7 +441,7 @@ class FakeAuthEndpoints:
         if client.method != "private_key_jwt" or not claims.get("sub") == claims.get("iss") == client.id:
             raise OAuthError("invalid_client", "the assertion is another client's", 401)
         if not ours & set(texts(claims.get("aud"))):
-            raise OAuthError("invalid_client", "the assertion is meant for somebody else", 401)
+            raise OAuthError("invalid_client", "the assertion has another audience", 401)
         expires, name = claims.get("exp"), claims.get("jti")
         if not isinstance(expires, int | float) or expires < server.clock() or not isinstance(name, str):
             raise OAuthError("invalid_client", "the assertion has expired, or has no jti", 401)
@@ -452,12 +450,12 @@ class FakeAuthEndpoints:
         server.assertions.add(name)
         return client
 
-    # --- what they get
+    # --- issued tokens
 
     def issue_access_token(
         self, grant: Grant, lifetime: float | None = None, more: Mapping[str, Any] | None = None
     ) -> str:
-        """An access token."""
+        """Issue an access token."""
         server = self._server
         now = server.clock()
         about = grant.resource or ((server.audience,) if server.audience else ())
@@ -481,7 +479,7 @@ class FakeAuthEndpoints:
         return token
 
     def _token_response(self, grant: Grant, *, refresh: bool) -> dict[str, Any]:
-        """What the token endpoint says of a grant."""
+        """The response of the token endpoint for a grant."""
         server = self._server
         said: dict[str, Any] = {
             "access_token": self.issue_access_token(grant),
@@ -499,13 +497,13 @@ class FakeAuthEndpoints:
         return with_fault(said, server.faults.answer)
 
     def _new_refresh_token(self, grant: Grant) -> str:
-        """A refresh token."""
+        """Issue a refresh token."""
         token = secrets.token_urlsafe(24)
         self._server.refresh_tokens[token] = IssuedRefreshToken(grant)
         return token
 
     def _revoke_family(self, family: str) -> None:
-        """All tokens of a grant are good for nothing any more."""
+        """Revoke all tokens of a grant."""
         server = self._server
         server.issued_tokens = {
             token: entry
@@ -522,7 +520,7 @@ def _equal_in_constant_time(one: str, other: str) -> bool:
 
 
 def device_form(text: str, code: str, status: int = 200) -> AuthServerResponse:
-    """The page with the field for the code."""
+    """The page with the field for the user code."""
     body = (
         "<!doctype html><meta charset=utf-8><title>Sign in on a device</title>"
         f'<form method="post"><p>{escape(text)}<p><input name="user_code" value="{escape(code)}" autofocus> '
@@ -537,24 +535,24 @@ def device_form(text: str, code: str, status: int = 200) -> AuthServerResponse:
 
 
 def requested_resources(request: AuthServerRequest) -> tuple[str, ...]:
-    """What tokens are wanted for (RFC 8707): it may be said more than once."""
+    """The `resource` parameters, which may be repeated (RFC 8707)."""
     said = request.forms if request.method == "POST" else parse_qs(request.query)
     return tuple(said.get("resource", ()))
 
 
 def client_keys(said: Mapping[str, Any]) -> Any:
-    """The keys that a client describes itself with."""
+    """The keys in a client's metadata."""
     try:
         return tuple(parse_jwk_set(said["jwks"])) if "jwks" in said else ()
     except InvalidKeyError:
-        raise OAuthError("invalid_client_metadata", "jwks is no set of keys") from None
+        raise OAuthError("invalid_client_metadata", "jwks is not a JWK set") from None
 
 
 def unverified_claims(token: str) -> dict[str, Any]:
-    """The claims of an unchecked token. Raises `OAuthError`."""
+    """The claims of a token without verification. Raises `OAuthError`."""
     claims = decode_part(token, 1)
     if claims is None:
-        raise OAuthError("invalid_grant", "this is no token")
+        raise OAuthError("invalid_grant", "this is not a JWT")
     return claims
 
 

@@ -1,4 +1,4 @@
-"""The authorization server's book: the users, the known programs, and what was given to each. All in memory, and in plain sight."""
+"""What the fake authorization server stores and exchanges: clients, grants, codes and tokens; its requests and responses; its faults."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ METHODS: tuple[Method, ...] = ("none", "client_secret_basic", "client_secret_pos
 
 @dataclass
 class RegisteredClient:
-    """A program that the server knows."""
+    """A client that is registered at the server."""
 
     id: str
     secret: str | None = field(default=None, repr=False)
     redirect_uris: tuple[str, ...] = ()
     method: Method = "none"
-    """How it shows itself at the token endpoint."""
+    """Its client authentication method."""
     keys: tuple[JsonWebKey, ...] = ()
-    """What it signs its assertions with."""
+    """The keys of its assertions."""
     grants: tuple[str, ...] | None = None
-    """What it may ask for; None is anything."""
+    """The grant types that it may use; None is any."""
     name: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """What it said of itself when it was registered."""
+    """The metadata that it registered with."""
 
     def allows_redirect_to(self, url: str) -> bool:
-        """Whether users may be sent there: exactly a known address, or one of this machine's at any port (RFC 8252)."""
+        """Whether the redirect URI is registered, exactly, or as a loopback URI with any port (RFC 8252)."""
         return any(url == known or _same_but_for_port(url, known) for known in self.redirect_uris)
 
 
 class ConsentRequest(NamedTuple):
-    """What a user on the consent page is asked to grant."""
+    """What a user is asked to grant on the consent page."""
 
     client: RegisteredClient
     scopes: tuple[str, ...]
@@ -56,38 +56,38 @@ class ConsentRequest(NamedTuple):
 
 
 class Approve(NamedTuple):
-    """Yes, as this user; with fewer scopes, if they are named."""
+    """The user grants the request; with fewer scopes, if they are named."""
 
     user: str
     scopes: tuple[str, ...] | None = None
 
 
 class Refuse(NamedTuple):
-    """No: the redirect says why."""
+    """The user denies the request: the redirect contains this error."""
 
     error: str = "access_denied"
     description: str = ""
 
 
 Decision: TypeAlias = "Approve | Refuse | None"
-"""None is a user who does nothing: there is a page, and no redirect."""
+"""None is a user who does not answer: the page is shown, and no redirect follows."""
 
 
 @dataclass
 class Grant:
-    """What a user, or a program for itself, has given."""
+    """An authorization grant, of a user or of a client for itself."""
 
     client_id: str
     user: str
     scopes: tuple[str, ...]
     resource: tuple[str, ...]
     family: str = field(default_factory=lambda: secrets.token_hex(8))
-    """Its tokens are taken back together."""
+    """Tokens of one family are revoked together."""
 
 
 @dataclass
 class AuthorizationCode:
-    """A code, until it is redeemed."""
+    """An authorization code that was issued."""
 
     grant: Grant
     redirect_uri: str
@@ -96,7 +96,7 @@ class AuthorizationCode:
     used: bool = False
 
     def matches_verifier(self, verifier: str | None) -> bool:
-        """Whether the client that redeems it is the one that asked for it."""
+        """Whether the PKCE verifier matches the challenge."""
         if self.challenge is None:
             return verifier is None
         digest = base64url(hashlib.sha256((verifier or "").encode()).digest())
@@ -105,7 +105,7 @@ class AuthorizationCode:
 
 @dataclass
 class IssuedRefreshToken:
-    """A refresh token."""
+    """A refresh token that was issued."""
 
     grant: Grant
     used: bool = False
@@ -113,7 +113,7 @@ class IssuedRefreshToken:
 
 @dataclass
 class DeviceAuthorization:
-    """A machine without a browser that waits for its user."""
+    """A device authorization that waits for its user."""
 
     code: str
     user_code: str
@@ -126,7 +126,7 @@ class DeviceAuthorization:
 
 
 def client_from_metadata(said: Any, id: str, secret: str | None, keys: tuple[JsonWebKey, ...]) -> RegisteredClient:
-    """A program that registers itself, or that a document of its own describes. Raises `OAuthError`."""
+    """A client from its registration request or its metadata document. Raises `OAuthError`."""
     redirects = texts(said.get("redirect_uris"))
     grants = texts(said.get("grant_types")) or ("authorization_code",)
     if "authorization_code" in grants and not redirects:
@@ -134,12 +134,15 @@ def client_from_metadata(said: Any, id: str, secret: str | None, keys: tuple[Jso
     for each in redirects:
         parts = urlsplit(each)
         if parts.fragment or not parts.scheme or parts.scheme in ("javascript", "data", "file"):
-            raise OAuthError("invalid_redirect_uri", "nobody is sent there")
+            raise OAuthError(
+                "invalid_redirect_uri",
+                "redirect_uris must not contain a fragment, or another scheme than http, https or an app's own",
+            )
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
-            raise OAuthError("invalid_redirect_uri", "http is for this machine alone")
+            raise OAuthError("invalid_redirect_uri", "http is allowed for loopback addresses only")
     method = said.get("token_endpoint_auth_method", "client_secret_basic" if secret else "none")
     if method not in METHODS:
-        raise OAuthError("invalid_client_metadata", f"token_endpoint_auth_method is one of {', '.join(METHODS)}")
+        raise OAuthError("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
     kept = secret if method in ("client_secret_basic", "client_secret_post") else None
     return RegisteredClient(id, kept, redirects, method, keys, grants, text(said.get("client_name")) or "", said)
 
@@ -153,12 +156,12 @@ def _same_but_for_port(url: str, known: str) -> bool:
     )
 
 
-# --- What is asked of the authorization server, and what it says: requests, answers, and the errors of OAuth. Pure.
+# --- Requests, responses and OAuth errors. Pure.
 
 
 @dataclass(frozen=True)
 class AuthServerRequest:
-    """One request. Names of headers are lower-cased."""
+    """A request. Header names are lower-cased."""
 
     method: str
     path: str
@@ -168,27 +171,27 @@ class AuthServerRequest:
 
     @classmethod
     def of(cls, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthServerRequest:
-        """From a URL, or a path with its query."""
+        """A request for a URL, or for a path with its query."""
         parts = urlsplit(url)
         return cls(method, parts.path or "/", parts.query, {name.lower(): each for name, each in headers.items()}, body)
 
     @property
     def params(self) -> dict[str, str]:
-        """The query's; of what came twice, the first."""
+        """The parameters of the query; the first of repeated ones."""
         return {name: values[0] for name, values in parse_qs(self.query, keep_blank_values=True).items()}
 
     @property
     def form(self) -> dict[str, str]:
-        """The body's, in the same way."""
+        """The parameters of the form; the first of repeated ones."""
         return {name: values[0] for name, values in self.forms.items()}
 
     @property
     def forms(self) -> dict[str, list[str]]:
-        """All of the body's."""
+        """All values of the form."""
         return parse_qs(self.body.decode("utf-8", "replace"), keep_blank_values=True)
 
     def json(self) -> Any:
-        """The body; None for what is no JSON."""
+        """The JSON body; None for anything else."""
         try:
             return decode(self.body)
         except ProtocolError:
@@ -197,7 +200,7 @@ class AuthServerRequest:
 
 @dataclass(frozen=True)
 class AuthServerResponse:
-    """An answer, word by word."""
+    """A response, sent as it is."""
 
     status: int = 200
     body: bytes = b""
@@ -205,99 +208,100 @@ class AuthServerResponse:
 
 
 class OAuthError(Exception):
-    """A no in the words of OAuth."""
+    """An error response of OAuth."""
 
     def __init__(self, error: str, description: str = "", status: int = 400) -> None:
-        """`error` is one of the registered codes."""
+        """`error` is a registered error code."""
         super().__init__(error, description)
         self.error = error
         self.description = description
         self.status = status
 
     def answer(self) -> AuthServerResponse:
-        """As a token endpoint says it."""
+        """The response of a token endpoint for this error."""
         said = {"error": self.error} | ({"error_description": self.description} if self.description else {})
-        more = (("www-authenticate", 'Basic realm="oauth"'),) if self.status == 401 else ()  # noqa: PLR2004 - what it means
+        more = (("www-authenticate", 'Basic realm="oauth"'),) if self.status == 401 else ()  # noqa: PLR2004 - 401 needs a challenge
         return json_response(said, self.status, more)
 
 
 def json_response(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> AuthServerResponse:
-    """An answer in JSON, for this one reader."""
+    """A JSON response that must not be cached."""
     shared = (("content-type", "application/json"), ("cache-control", "no-store"), ("access-control-allow-origin", "*"))
     return AuthServerResponse(status, encode(value), (*shared, *headers))
 
 
 def text_response(text: str, status: int = 200) -> AuthServerResponse:
-    """An answer for people."""
+    """A plain-text page."""
     return AuthServerResponse(
         status, text.encode(), (("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"))
     )
 
 
 def redirect_params(location: str) -> dict[str, str]:
-    """What a redirect brings: the params of its query."""
+    """The parameters in the query of a redirect."""
     return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
 
 
-# --- What the authorization server does wrong: in what it says, and in how it answers at all.
+# --- Faults: wrong contents of responses, and responses that do not come as they should.
 
 Signature: TypeAlias = Literal["good", "none", "confused", "foreign", "broken"]
 
 
 @dataclass
 class Faults:
-    """What is said wrong, from now on. In a mapping, None takes a word out."""
+    """Faults in what the server sends from now on. In a mapping, the value None removes a field."""
 
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """In the metadata: `{"issuer": "https://evil.example"}`, `{"token_endpoint": "http://169.254.169.254/"}`."""
+    """In the metadata, e.g. `{"issuer": "https://evil.example"}` or `{"token_endpoint": "http://169.254.169.254/"}`."""
     redirect: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
-    """In the redirect: `{"iss": None}`, `{"iss": "https://evil.example"}`, `{"state": "another"}`."""
+    """In the redirect, e.g. `{"iss": None}`, `{"iss": "https://evil.example"}` or `{"state": "another"}`."""
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """In what the token endpoint says: `{"token_type": "mac"}`, `{"expires_in": -5}`."""
+    """In the token response, e.g. `{"token_type": "mac"}` or `{"expires_in": -5}`."""
     claims: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """In access tokens: `{"aud": "https://other.example"}`, `{"exp": 1}`, `{"iss": None}`."""
+    """In access tokens, e.g. `{"aud": "https://other.example"}`, `{"exp": 1}` or `{"iss": None}`."""
     header: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """In the header of tokens: `{"kid": "../../dev/null"}`, `{"jku": "https://evil.example/keys"}`."""
+    """In the header of tokens, e.g. `{"kid": "../../dev/null"}` or `{"jku": "https://evil.example/keys"}`."""
     signature: Signature = "good"
-    """How tokens are signed: not at all (`none`); by HS256 with the public key (`confused`); with a key that is not published (`foreign`);
-    or with a bit turned (`broken`)."""
+    """How tokens are signed: not at all (`none`), by HS256 with the public key (`confused`), with an unpublished key (`foreign`),
+    or with one bit flipped (`broken`).
+    """
     replayed_codes: bool = False
-    """Whether a code is good for more than one token."""
+    """Whether a code can be redeemed more than once."""
     reused_refresh: bool = False
-    """Whether a refresh token is, although another was given for it."""
+    """Whether a rotated refresh token can be used again."""
     any_verifier: bool = False
-    """Whether a code is redeemed without the proof of who asked for it."""
+    """Whether a code is redeemed without a matching PKCE verifier."""
 
 
 @dataclass(frozen=True)
 class NoResponse:
-    """No answer, ever."""
+    """No response at all."""
 
 
 @dataclass(frozen=True)
 class TruncatedResponse:
-    """Half of an answer, and then the connection is closed."""
+    """The first half of a response, then the connection is closed."""
 
 
 @dataclass(frozen=True)
 class EndlessResponse:
-    """An answer that does not end for a long while."""
+    """A response of `size` bytes."""
 
     size: int = 1 << 30
 
 
 @dataclass(frozen=True)
 class RedirectResponse:
-    """Somewhere else."""
+    """A redirect to another URL."""
 
     url: str
     status: int = 302
 
 
 PlannedResponse: TypeAlias = "NoResponse | TruncatedResponse | EndlessResponse | RedirectResponse | AuthServerResponse"
-"""How one place answers."""
+"""How one path responds."""
 
 
 def with_fault(said: Mapping[str, Any], fault: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said, with the fault in it."""
+    """The fields with the fault applied."""
     return {name: value for name, value in {**said, **fault}.items() if name not in fault or value is not None}

@@ -1,4 +1,4 @@
-"""The authorization server: its address, its users and clients, its tokens. Requests come over HTTP on this machine, or through `fetch` in memory."""
+"""The fake authorization server: one issuer with its clients, users, tokens and faults, over HTTP on 127.0.0.1 or in memory through `fetch`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ _FILLER: Final = b" " * (64 * 1024)
 
 
 class AuthorizationServer:
-    """One issuer. What is public in it is there to be looked at and changed by a test, at any time."""
+    """One issuer. A test may read and change its public attributes at any time."""
 
-    def __init__(  # noqa: PLR0913 - what a test may want otherwise
+    def __init__(  # noqa: PLR0913 - all that a test may configure
         self,
         *,
         path: str = "",
@@ -83,9 +83,10 @@ class AuthorizationServer:
         clock: Callable[[], float] = time.time,
         documents: FetchFunction | None = None,
     ) -> None:
-        """`path` is the issuer's, below its origin; `issuer` is for one that is in memory alone.
+        """`path` is the path of the issuer; `issuer` is the issuer's URL if the server is used in memory only.
 
-        `opaque` tokens say nothing by themselves. `documents` fetches the metadata documents of clients; None: from this machine only.
+        `opaque` issues random tokens instead of JWTs. `documents` fetches client metadata documents; None: from this machine only.
+
         """
         self.path = path.rstrip("/")
         self._issuer = issuer
@@ -97,27 +98,27 @@ class AuthorizationServer:
         self.registration = registration
         self.clock = clock
         self.faults = Faults()
-        """What it says wrong."""
+        """The faults in its responses."""
         self.consent: Callable[[ConsentRequest], Decision] = lambda _: Approve(self.users[0])
-        """What the user on the consent page decides, and which user that is."""
+        """The decision of the user on the consent page."""
         self.audience: str | None = None
-        """The audience of a token where no resource was named; None: the token names none."""
+        """The audience of tokens that were requested without a resource; None: no audience."""
         self.device_interval = 1
         self.device_lifetime = 600.0
         self.rotates = True
-        """Whether a refresh token is good once only."""
+        """Whether refresh tokens are rotated."""
         self.clients: dict[str, RegisteredClient] = {}
         self.client_documents: dict[str, Any] = {}
-        """Metadata documents of clients by their URL, which then are not fetched."""
+        """Client metadata documents by URL, which are used instead of fetching."""
         self.trusted: dict[str, AuthorizationServer] = {}
-        """Other issuers whose word counts."""
+        """Other issuers whose assertions are accepted, by issuer."""
         self.requests: deque[AuthServerRequest] = deque(maxlen=MOST_REQUESTS)
-        """All that was asked, in order."""
+        """All requests, in order."""
         self.codes: dict[str, AuthorizationCode] = {}
         self.refresh_tokens: dict[str, IssuedRefreshToken] = {}
         self.devices: dict[str, DeviceAuthorization] = {}
         self.issued_tokens: dict[str, tuple[Grant | None, dict[str, Any]]] = {}
-        """Access tokens, with what they say."""
+        """Access tokens with their grants and claims."""
         self.assertions: set[str] = set()
         self.documents: FetchFunction = Fetcher(Guard(loopback=True)) if documents is None else documents
         self._plans: dict[str, Iterator[PlannedResponse]] = {}
@@ -128,17 +129,17 @@ class AuthorizationServer:
     def __repr__(self) -> str:
         return f"AuthorizationServer({self._issuer or 'not started'})"
 
-    # --- where it is
+    # --- listening
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> Self:
-        """Listen; 0 takes any port that is free."""
+        """Listen on a port; 0 is any free one."""
         sockets = await tcp_sockets(host, port)
         self._acceptor = serve(stream_protocol(self._serve, LARGEST_REQUEST), sockets, log)
         self._issuer = f"http://{host}:{sockets[0].getsockname()[1]}{self.path}"
         return self
 
     async def stop(self) -> None:
-        """Close all connections. What it knows it keeps."""
+        """Close all connections. The records are kept."""
         acceptor, self._acceptor = self._acceptor, None
         if acceptor is None:
             return
@@ -155,16 +156,16 @@ class AuthorizationServer:
 
     @property
     def issuer(self) -> str:
-        """What it is called, character by character. Raises `RuntimeError` before it was started."""
+        """The issuer's URL. Raises `RuntimeError` before the server is started."""
         if self._issuer is None:
-            raise RuntimeError("an authorization server has an issuer once it was started, or was given one")
+            raise RuntimeError("an authorization server has an issuer after start(), or with issuer=…")
         return self._issuer
 
     def url(self, place: str) -> str:
-        """One of its places: `authorize`, `token`, `register`, `introspect`, `revoke`, `device_authorization`, `device`, `jwks`."""
+        """The URL of an endpoint: `authorize`, `token`, `register`, `introspect`, `revoke`, `device_authorization`, `device`, `jwks`."""
         return f"{self.issuer}/{place}"
 
-    # --- the clients it knows
+    # --- clients
 
     def add_client(
         self,
@@ -176,7 +177,7 @@ class AuthorizationServer:
         keys: Sequence[JsonWebKey] = (),
         grants: Sequence[str] | None = None,
     ) -> RegisteredClient:
-        """A program that was registered beforehand."""
+        """Register a client."""
         how: Method = "private_key_jwt" if keys else "client_secret_basic" if secret else "none"
         allowed = None if grants is None else tuple(grants)
         client = RegisteredClient(id, secret, tuple(redirect_uris), method or how, tuple(keys), allowed)
@@ -184,10 +185,10 @@ class AuthorizationServer:
         return client
 
     def trust(self, other: AuthorizationServer) -> None:
-        """Give tokens for what the other one says of its users (RFC 7523)."""
+        """Accept assertions of the other server about its users (RFC 7523)."""
         self.trusted[other.issuer] = other
 
-    # --- what it gives out
+    # --- tokens and keys
 
     def token(
         self,
@@ -199,23 +200,23 @@ class AuthorizationServer:
         lifetime: float | None = None,
         **claims: Any,
     ) -> str:
-        """An access token without a request for it: `claims` are added to what it says, and None takes one out."""
+        """Issue an access token without a request. `claims` are added; None removes one."""
         about = (resource,) if isinstance(resource, str) else tuple(resource)
         grant = Grant(client_id, user or self.users[0], tuple(scope.split()), about)
         return self._endpoints.issue_access_token(grant, lifetime, claims)
 
     def rotate_keys(self, *, keep: bool = True) -> None:
-        """Sign with a new key; without `keep`, the old ones are not shown any more."""
+        """Sign with a new key; without `keep`, the old keys are not published any more."""
         self.keys.rotate(keep=keep)
 
     def key_set(self) -> KeySet:
-        """Its keys, for a server on this machine that checks its tokens: fetched anew a moment after a key was not there."""
+        """Its keys, for a resource server on this machine. Unknown key ids are fetched again after 0.1 s."""
         return KeySet(self.url("jwks"), Fetcher(Guard(loopback=True)), pause=0.1)
 
-    # --- what people do
+    # --- users
 
     async def browse(self, url: str) -> str:
-        """Be the user's browser: open the address, decide as `consent` says, and return where it leads. Raises `SignInError`."""
+        """Act as the user's browser: open the URL, decide by `consent`, and return the redirect's location. Raises `SignInError`."""
         answer = await self.fetch(url)
         location = answer.headers.get("location")
         if location is None:
@@ -223,32 +224,32 @@ class AuthorizationServer:
         return location
 
     def decide(self, user_code: str, decision: Decision | None = None) -> None:
-        """Type in the code that a machine without a browser shows, and say yes to it. Raises `KeyError` for another code."""
+        """Approve the device authorization with this user code, or decide otherwise. Raises `KeyError` for an unknown code."""
         device = next((each for each in self.devices.values() if each.user_code == user_code), None)
         if device is None:
             raise KeyError(user_code)
         device.decision = Approve(self.users[0]) if decision is None else decision
 
     def revoke_all(self) -> None:
-        """Take back every token that was given."""
+        """Revoke all tokens."""
         self.issued_tokens.clear()
         self.refresh_tokens.clear()
 
     # --- requests
 
     def plan(self, place: str, plan: PlannedResponse, times: int | None = None) -> None:
-        """Answer like that at this path, as `/token` or `/.well-known/oauth-authorization-server`; so often, or for good."""
+        """Set the response of a path such as `/token` or `/.well-known/oauth-authorization-server`, for so many requests or for all."""
         if isinstance(plan, RedirectResponse):
             plan = AuthServerResponse(plan.status, headers=[("location", plan.url)])
         where = place if place.startswith("/.well-known") else f"{self.path}{place}"
         self._plans[where] = repeat(plan) if times is None else repeat(plan, times)
 
     def unplan(self) -> None:
-        """Answer as it should be, everywhere."""
+        """Remove all planned responses."""
         self._plans.clear()
 
     async def handle(self, request: AuthServerRequest) -> PlannedResponse:
-        """Answer one request."""
+        """Respond to a request."""
         self.requests.append(request)
         planned = next(self._plans.get(request.path, iter(())), None)
         if planned is not None:
@@ -279,7 +280,7 @@ class AuthorizationServer:
         return {f"{name}{self.path}", f"{other}{self.path}", f"{self.path}{other}"}
 
     def metadata(self) -> dict[str, Any]:
-        """What it says of itself (RFC 8414, OpenID Connect)."""
+        """The metadata (RFC 8414, OpenID Connect)."""
         said: dict[str, Any] = {
             "issuer": self.issuer,
             "authorization_endpoint": self.url("authorize"),
@@ -308,21 +309,20 @@ class AuthorizationServer:
     async def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> FetchResponse:
-        """Ask it in memory, as a `FetchFunction`. Raises `TransportError` for another's address, and where a fault would be one."""
+        """Send a request in memory, as a `FetchFunction`. Raises `TransportError` for another server's URL, and for faults of the transport."""
         if urlsplit(url)[:2] != urlsplit(self.issuer)[:2]:
-            raise ConnectFailed(f"{url.partition('?')[0]}: nobody is there")
+            raise ConnectFailed(f"{url.partition('?')[0]}: no server is there")
         answer = await self.handle(AuthServerRequest.of(method, url, headers or {}, body))
         if isinstance(answer, NoResponse):
             await asyncio.Event().wait()
         if isinstance(answer, TruncatedResponse):
-            raise ConnectionLost(f"{self.issuer}: it hung up before the answer was complete")
+            raise ConnectionLost(f"{self.issuer}: the connection was closed before the response was complete")
         if isinstance(answer, EndlessResponse):
-            raise ResponseTooLarge(answer.size, SIZE, f"the answer of {self.issuer}")
+            raise ResponseTooLarge(answer.size, SIZE, f"the response of {self.issuer}")
         assert isinstance(answer, AuthServerResponse)
         return FetchResponse(answer.status, dict(answer.headers), answer.body, url)
 
-    # --- HTTP on this machine for the authorization server: one request on a connection, and an answer, or what was planned in its place.
-    # One task for each connection, which ends with it or with the server.
+    # --- HTTP/1.1 on 127.0.0.1: one request per connection, then the response or the planned fault. One task per connection, which ends with it or with the server.
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -332,9 +332,9 @@ class AuthorizationServer:
             request = await _read_request(reader)
             await _write_response(writer, request, await self.handle(request))
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # a peer that is gone, or speaks no HTTP
+            pass  # the peer is gone, or does not speak HTTP
         except asyncio.CancelledError:
-            pass  # the end of the server, for a task that only the server waits for
+            pass  # stop() cancelled this task, and nothing else awaits it
         finally:
             self._tasks.discard(task)
             writer.close()
@@ -374,7 +374,7 @@ async def _write_response(writer: asyncio.StreamWriter, request: AuthServerReque
         await writer.drain()
 
 
-# --- The authorization server's keys and tokens: signed as they should be, or in one of the ways that no server may accept.
+# --- The keys and tokens of the server, signed correctly or in one of the ways that no resource server may accept.
 
 if TYPE_CHECKING:
     Family = Literal["RSA", "EC", "OKP"]
@@ -383,34 +383,34 @@ FAMILY_ALGORITHMS: dict[str, str] = {"RSA": "RS256", "EC": "ES256", "OKP": "EdDS
 
 
 class SigningKeys:
-    """A key to sign with, and those from before that are still shown."""
+    """The current signing key, and the previous ones that are still published."""
 
     def __init__(self, family: Family) -> None:
-        """One new key."""
+        """Generates the first key."""
         self._family: Family = family
         self.all = [self._new()]
 
     @property
     def current(self) -> JsonWebKey:
-        """What is signed with now."""
+        """The key that signs."""
         return self.all[-1]
 
     @property
     def algorithm(self) -> str:
-        """How."""
+        """The algorithm of the current key."""
         return FAMILY_ALGORITHMS[self._family]
 
     def rotate(self, *, keep: bool = True) -> JsonWebKey:
-        """Sign with a new one; without `keep`, the old ones are not published any more."""
+        """Replace the current key; without `keep`, the old ones are no longer published."""
         self.all = [*(self.all if keep else ()), self._new()]
         return self.current
 
     def document(self) -> dict[str, Any]:
-        """The public keys, as a JWK set."""
+        """The public keys as a JWK set."""
         return {"keys": [public_jwk(key) for key in self.all]}
 
     def sign(self, claims: Mapping[str, Any], faults: Faults, header: Mapping[str, Any] | None = None) -> str:
-        """A token."""
+        """Sign a token, with the fault applied."""
         kind = faults.signature
         extra = {**(header or {}), **faults.header}
         if kind == "none":

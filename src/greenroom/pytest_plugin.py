@@ -1,8 +1,9 @@
-"""The pytest plugin that greenroom installs: the testing kit's fixtures and options, for any project's tests.
+"""The pytest plugin of greenroom: fixtures, markers and options of the testing kit.
 
-An `async def` test marked `greenroom` (or every one, with `greenroom_mode = auto`) runs in an event loop of its own,
-on virtual time, inside an open node, and may leave nothing behind. Tests that carry a marker of another plugin for
-async tests are left to it. pytest imports this file at each start, so it loads the kernel only when a test needs it.
+An `async def` test marked `greenroom` (or every one, with `greenroom_mode = auto`) runs in an event loop of its own, on virtual time, inside an open node, and
+must leave nothing behind. Tests with a marker of another async plugin are left to that plugin. pytest imports this file at each start, so the engine is
+imported only when a test needs it.
+
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _shrunk_key: pytest.StashKey[int] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Tell pytest of our options."""
+    """Register the command line options."""
     parser.addini(
         _MODE,
         "auto: run every async test that no other plugin claims; strict (the default): only those marked `greenroom`",
@@ -52,14 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest=_SEED,
         metavar="N",
         type=_seed,
-        help="the order of delivery for async tests that do not choose their own: a number that a failure showed, or "
+        help="the delivery order for async tests that do not choose their own: a number that a failure printed, or "
         "`random` to draw one for each test",
     )
     group.addoption(
         "--greenroom-plan",
         dest=_PLAN,
         metavar="FILE",
-        help="the plan of faults for tests that have one, instead of their own: a file that a failure named",
+        help="the fault plan for tests that have one, instead of their own: a file that a failure named",
     )
     group.addoption(
         "--greenroom-plans",
@@ -71,7 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--greenroom-shrink",
         dest=_SHRINK,
         action="store_true",
-        help="when a test fails under a plan of faults, run it again and again to find the smallest plan that fails",
+        help="when a test fails with a fault plan, run it repeatedly to find the smallest plan that fails",
     )
 
 
@@ -80,7 +81,7 @@ def _seed(text: str) -> str | int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the marker, and refuse a mode that there is not."""
+    """Register the markers, and check the mode."""
     config.addinivalue_line(
         "markers",
         "greenroom(clock='virtual', seed=None, seeds=None, leaks=True, reason=None, strict=False, **node_options): "
@@ -98,11 +99,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _marked(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
-    """The marker's arguments; what stands nearer to the test wins."""
+    """The marker's arguments; the closest marker wins."""
     options: dict[str, Any] = {}
     for marker in reversed(list(markers)):
         if marker.args:
-            raise pytest.UsageError(f"the marker greenroom takes its arguments by name only, not {marker.args!r}")
+            raise pytest.UsageError(f"the marker greenroom takes keyword arguments only, not {marker.args!r}")
         options |= marker.kwargs
     if options.get("leaks") is False and not options.get("reason"):
         raise pytest.UsageError("greenroom(leaks=False) needs a reason=…: why may this test leave something behind?")
@@ -114,13 +115,13 @@ def _marked(markers: Iterable[pytest.Mark]) -> dict[str, Any]:
 
 
 def _ours(item: pytest.Item) -> Any:
-    """The async function of a test that is ours to run, without what Hypothesis wraps around it; None if it is not."""
+    """The async function of a test that this plugin runs, without Hypothesis's wrapper; None for other tests."""
     if not isinstance(item, pytest.Function):
         return None
     handle = getattr(item.obj, "hypothesis", None)
     function = item.obj if handle is None else handle.inner_test
     if item.get_closest_marker("greenroom") is not None:
-        # Another plugin that takes all async tests may have wrapped it already; a test with the mark belongs here.
+        # Another plugin that takes all async tests may have wrapped it; a marked test belongs to this plugin.
         function = function if inspect.iscoroutinefunction(function) else inspect.unwrap(function)
     elif item.config.getini(_MODE) != "auto" or any(item.get_closest_marker(name) for name in _OTHERS):
         return None
@@ -128,13 +129,13 @@ def _ours(item: pytest.Item) -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`seeds=N` is N tests, or one when the command line says which."""
+    """Make N tests of `seeds=N`, or one if the command line gives a seed."""
     options = _marked(metafunc.definition.iter_markers("greenroom"))
     count = options.get("seeds")
     if count is None:
         return
     if not isinstance(count, int) or count < 1:
-        raise pytest.UsageError(f"greenroom(seeds={count!r}): how many orders to try, 1 or more")
+        raise pytest.UsageError(f"greenroom(seeds={count!r}): must be the number of orders to try, 1 or more")
     if isinstance(metafunc.config.getoption(_SEED), int):
         count = 1
     metafunc.fixturenames.append(_ORDER)
@@ -150,7 +151,7 @@ def _greenroom_order(request: pytest.FixtureRequest) -> object:
 
 
 def _make_stage(item: pytest.Item, drawn: Seed | None = None) -> IsolatedRun:
-    from greenroom.supervision.testing import IsolatedRun, Seed  # noqa: PLC0415 - pytest's start stays cheap
+    from greenroom.supervision.testing import IsolatedRun, Seed  # noqa: PLC0415 - keeps pytest's start cheap
 
     options = _marked(item.iter_markers("greenroom"))
     several = options.pop("seeds", None) is not None
@@ -172,7 +173,7 @@ def _fixtures(item: pytest.Item) -> Iterable[str]:
 
 
 def _plan(item: pytest.Item) -> FaultPlan:
-    """The faults for a test: those that the command line names, or else its marker's."""
+    """The fault plan of a test: the one of the command line, or else its marker's."""
     plan = item.stash.get(_plan_key, None)
     if plan is not None:
         return plan
@@ -184,7 +185,7 @@ def _plan(item: pytest.Item) -> FaultPlan:
     try:
         plan = FaultPlan.joined(*given) if file is None else FaultPlan.load(Path(file).read_bytes())
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise pytest.UsageError(f"no plan of faults for {item.nodeid}: {error}") from error
+        raise pytest.UsageError(f"invalid fault plan for {item.nodeid}: {error}") from error
     item.stash[_plan_key] = plan
     return plan
 
@@ -199,7 +200,7 @@ def _greenroom_stage(request: pytest.FixtureRequest) -> IsolatedRun:
 
 @pytest.fixture
 def node(_greenroom_stage: IsolatedRun) -> Node:
-    """The node that the test runs in; it is opened when the test begins."""
+    """The node of the test, opened when the test begins."""
     return _greenroom_stage.node
 
 
@@ -217,7 +218,7 @@ def reports(_greenroom_stage: IsolatedRun) -> CollectedReports:
 
 @pytest.fixture
 def history(_greenroom_stage: IsolatedRun) -> History:
-    """What has happened so far; at the end of the test, `check(history)` says what is wrong with it."""
+    """The history so far; `check(history)` at the end of the test finds violations."""
     return _greenroom_stage.history
 
 
@@ -229,7 +230,7 @@ def fault_plan(_greenroom_stage: IsolatedRun) -> FaultPlan:
 
 @pytest.fixture
 async def faults(fault_plan: FaultPlan) -> Injection:
-    """The same, injected already when the test begins."""
+    """The running injection of `fault_plan`."""
     from greenroom.supervision.testing import inject  # noqa: PLC0415 - as above
 
     return await inject(fault_plan)
@@ -237,7 +238,7 @@ async def faults(fault_plan: FaultPlan) -> Injection:
 
 @pytest.fixture
 def start_supervised(_greenroom_stage: IsolatedRun) -> Callable[..., Any]:
-    """Start a process under a supervisor that the test owns, as `greenroom.supervision.testing.start_supervised`."""
+    """Start a process under the test's own supervisor: `greenroom.supervision.testing.start_supervised`."""
     from greenroom.supervision.testing import start_supervised as start  # noqa: PLC0415 - as above
 
     return start
@@ -245,7 +246,7 @@ def start_supervised(_greenroom_stage: IsolatedRun) -> Callable[..., Any]:
 
 @pytest.fixture
 async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that has a `Server` run until the test is over."""
+    """A function that runs a `Server` until the end of the test."""
     async with AsyncExitStack() as opened:
 
         async def run(server: Server) -> Company:
@@ -256,7 +257,7 @@ async def mcp_server() -> AsyncGenerator[Callable[..., Any]]:
 
 @pytest.fixture
 async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that opens a `Client` until the test is over, for whatever one can be made for."""
+    """A function that opens a `Client` until the end of the test."""
     from .client import Client  # noqa: PLC0415 - as above
 
     async with AsyncExitStack() as opened:
@@ -265,7 +266,7 @@ async def mcp_client() -> AsyncGenerator[Callable[..., Any]]:
 
 @pytest.fixture
 async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
-    """A function that opens a `Host` of several servers until the test is over."""
+    """A function that opens a `Host` of several servers until the end of the test."""
     from .host import Host  # noqa: PLC0415 - as above
 
     async with AsyncExitStack() as opened:
@@ -274,7 +275,7 @@ async def mcp_host() -> AsyncGenerator[Callable[..., Any]]:
 
 @pytest.fixture
 def no_leaks() -> Generator[None]:
-    """For any test: no thread, file descriptor or OS process may be left that was not there before."""
+    """For any test: fail if it leaves a thread, file descriptor or OS process behind."""
     from greenroom.supervision.testing import no_leaks as block  # noqa: PLC0415 - as above
 
     with block():
@@ -285,7 +286,7 @@ def no_leaks() -> Generator[None]:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, Any, Any]:
-    """An async fixture of a test of ours runs in that test's own loop and node, just before the test."""
+    """Defer the async fixtures of a test to that test's loop and node."""
     function: Any = fixturedef.func
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if not is_async or _ours(request.node) is None:
@@ -305,7 +306,7 @@ def pytest_fixture_setup(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test of ours; with Hypothesis, each example on a stage of its own."""
+    """Run an async test; with Hypothesis, each example in an isolated run."""
     __tracebackhide__ = True
     function = _ours(pyfuncitem)
     if function is None:
@@ -323,8 +324,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             stage = _make_stage(pyfuncitem, drawn)
         stage.run(lambda: run_test_function(stage, function, args, kwargs, pyfuncitem.funcargs))
 
-    del synchronous.__wrapped__  # it is no coroutine function, whatever it wraps
-    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - what pytest itself calls a test with
+    del synchronous.__wrapped__  # pytest unwraps functions, and would find the async one
+    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001 - the arguments with which pytest calls a test
     arguments = {name: pyfuncitem.funcargs[name] for name in names}
     handle = getattr(pyfuncitem.obj, "hypothesis", None)
     if handle is None:
@@ -343,7 +344,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[BaseException]) -> None:
-    """Find a smaller plan under which the test fails as it did, if one is wanted."""
+    """If requested, find a smaller plan with which the test fails in the same way."""
     first = item.stash[_stage_key]
     if not item.config.getoption(_SHRINK) or not first.fault_plan:
         return
@@ -359,7 +360,7 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
         arguments = {name: item.funcargs[name] for name in names}
         try:
             stage.run(lambda: run_test_function(stage, function, (), arguments, item.funcargs))
-        except (Exception, pytest.fail.Exception) as raised:  # noqa: BLE001 - that is the answer
+        except (Exception, pytest.fail.Exception) as raised:  # noqa: BLE001 - the outcome of the run
             return type(raised) is error
         return False
 
@@ -367,7 +368,7 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
         item.stash[_plan_key] = shrink(first.fault_plan, fails)
         item.stash[_shrunk_key] = len(first.fault_plan)
     except ValueError:
-        pass  # it does not fail a second time: there is nothing to go by
+        pass  # it does not fail again, so there is nothing to shrink
     finally:
         item.stash[_stage_key] = first
 
@@ -377,13 +378,13 @@ def pytest_runtest_makereport(
     item: pytest.Item,
     call: pytest.CallInfo[None],  # noqa: ARG001 - pytest matches hooks by their arguments' names
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what replays its order, and what the node had to report."""
+    """Add to a failure how to replay its order and faults, and the reports of the node."""
     report = yield
     stage = item.stash.get(_stage_key, None)
     if stage is not None and report.when == "call" and report.failed:
         number = getattr(stage.seed, "number", None)
         if number:
-            report.sections.append(("greenroom", f"this order of delivery again: --greenroom-seed={number}"))
+            report.sections.append(("greenroom", f"replay this delivery order: --greenroom-seed={number}"))
         if stage.fault_plan:
             report.sections.append(("faults", _replayed(item, item.stash[_plan_key], number)))
         if stage.reports:
@@ -394,15 +395,15 @@ def pytest_runtest_makereport(
 
 
 def _forget(item: pytest.Item) -> None:
-    """Drop what the test ran in: pytest keeps each item until the run ends, and a node is thousands of objects."""
-    stash: Any = item.stash  # a key says of which type its value is, and these differ
+    """Drop the run of a test: pytest keeps all items until the end, and a node is thousands of objects."""
+    stash: Any = item.stash  # the values of these keys have different types
     for key in (_stage_key, _plan_key, _shrunk_key):
         if key in stash:
             del stash[key]
 
 
 def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
-    """The plan of a failed test, kept in a file, and the command that plays it again."""
+    """The plan of a failed test, saved to a file, and the command that replays it."""
     from .supervision.testing.scenario_replay import replay_instructions  # noqa: PLC0415 - as above
 
     shrunk_from = item.stash.get(_shrunk_key, None)
@@ -412,7 +413,7 @@ def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
 
 
 def _folder(config: pytest.Config) -> Path | None:
-    """Where plans are kept; None when pytest has no place for anything."""
+    """The folder for plans; None if pytest has none to offer."""
     if (chosen := config.getoption(_PLANS)) is not None:
         return Path(chosen)
     if (report := config.getoption("xmlpath", None)) is not None:

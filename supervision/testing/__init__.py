@@ -1,7 +1,7 @@
-"""The testing kit: virtual time, a seeded order of delivery, probes, supervised processes, faults, histories, a leak check.
+"""The testing kit: virtual time, seeded delivery order, probes, supervised processes, fault injection, histories and a leak check.
 
-For the tests of any project, not only greenroom's: nothing in here needs pytest or Hypothesis to be installed. The pytest
-plugin (`greenroom.pytest_plugin`) is made of these parts.
+It serves the tests of any project and needs neither pytest nor Hypothesis. The pytest plugin (`greenroom.pytest_plugin`) is built on it.
+
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ from .virtual_time import Livelock as Livelock
 from .virtual_time import VirtualLoop as VirtualLoop
 from .virtual_time import advance as advance
 
-if not TYPE_CHECKING:  # a checker takes all that is imported here
+if not TYPE_CHECKING:  # type checkers read the imports above
     __all__ = exported_names(__name__)  # noqa: PLE0605

@@ -1,7 +1,8 @@
-"""Orders of delivery, by number: drawn and replayed.
+"""Delivery orders by number, which can be drawn and replayed.
 
-A `Node` with a seed runs its processes in a pseudo-random order, one that a busy system could have run them in. The
-same seed runs the same order again. Hypothesis draws them too: see `strategies`.
+A `Node` with a seed schedules its processes in a pseudo-random order that could occur on a busy system. The same seed gives the same order. Hypothesis draws
+seeds too: see `hypothesis_strategies`.
+
 """
 
 from __future__ import annotations
@@ -9,36 +10,36 @@ from __future__ import annotations
 import random
 from typing import Final
 
-MOST_SEED: Final = 999_999_999  # a number that can be read out and typed in
+MOST_SEED: Final = 999_999_999  # short enough to be read out and typed
 
 
 class _FirstInFirstOut(random.Random):
-    """The simplest order: first come, first served."""
+    """Chooses the first candidate every time: first in, first out."""
 
-    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:  # noqa: ARG002 - as in `Random`
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:  # noqa: ARG002 - the signature of `Random`
         return 0 if stop is None else start
 
 
 class Seed:
-    """One order of delivery. Number 0 is the plain one: first come, first served."""
+    """A delivery order. Number 0 is first in, first out."""
 
     __slots__ = ("_choices", "number")
 
     def __init__(self, number: int, choices: random.Random | None = None) -> None:
-        """`choices` makes each decision itself, instead of the number."""
+        """`choices` makes the decisions instead of the number."""
         self.number = number
         self._choices = choices
 
     @classmethod
     def draw(cls) -> Seed:
-        """Some order. `random.seed` has no say in it, so that each run of a test suite tries others."""
+        """A random seed, independent of `random.seed`, so that each run of a test suite tries others."""
         return cls(random.SystemRandom().randint(1, MOST_SEED))
 
     def source(self) -> random.Random:
-        """What a `Node` takes as its seed; each call begins the same order anew."""
+        """The value for `Node(seed=…)`; each call starts the same order anew."""
         if self._choices is not None:
             return self._choices
-        return random.Random(self.number) if self.number else _FirstInFirstOut(0)  # noqa: S311 - order, not secrets
+        return random.Random(self.number) if self.number else _FirstInFirstOut(0)  # noqa: S311 - not for secrets
 
     def __repr__(self) -> str:
         return f"Seed({self.number if self._choices is None else self._choices!r})"

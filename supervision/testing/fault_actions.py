@@ -1,4 +1,4 @@
-"""The kinds of faults: what each of them does to a process, by name. `fault_kind` adds one."""
+"""The kinds of faults, by name, and how each is done to a process. `fault_kind` adds one."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ if TYPE_CHECKING:
 
     from .fault_plan import Fault
 
-BLOCK_SECONDS: Final = 0.01  # real seconds for which `block` blocks the loop unless told otherwise
-SUSPEND_SECONDS: Final = 1.0  # seconds after which `suspend` lets go, unless told otherwise
-DELAY_SECONDS: Final = 1.0  # seconds by which `delay` is late, unless told otherwise
+BLOCK_SECONDS: Final = 0.01  # real seconds for which `block` blocks the loop, by default
+SUSPEND_SECONDS: Final = 1.0  # seconds after which `suspend` resumes, by default
+DELAY_SECONDS: Final = 1.0  # seconds by which `delay` delays, by default
 
 
 class InjectedFault(Exception):
-    """What a fault raises in a process; it says which fault it was."""
+    """The exception that a fault raises in a process; its text names the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultContext:
-    """What a kind is given: the fault, whom it happens to, and the injection, which lets go of what it holds when it ends."""
+    """The argument of a fault's action: the fault, the process, and what the injection holds until it ends."""
 
     fault: Fault
     process: Process
     holds: FaultHolds
 
     def error(self) -> InjectedFault:
-        """What to raise."""
+        """The exception to raise."""
         return InjectedFault(self.fault.reason or self.fault.what)
 
     def intercept_handler(self, intercept: Callable[[Callable[[], Any]], object]) -> None:
-        """Have `trick` called instead of the next handler; it is given a function that does what should be done."""
+        """Call `intercept` instead of the next handler, with a function that runs the handler."""
         self.holds.on_close(HandlerInterceptor(self.process, intercept).remove)
 
     def tap_mailbox(self, change: Callable[[MailboxEntry, PassOn], bool]) -> None:
-        """Have `change` called with each of the next `count` messages (1 unless told otherwise), and what passes it on."""
+        """Call `change` with each of the next `count` messages (1 by default), and with a function that delivers it."""
         left = self.fault.count or 1
 
-        def one(process: Process, entry: MailboxEntry, pass_on: PassOn) -> bool:  # noqa: ARG001 - as taps are called
+        def one(process: Process, entry: MailboxEntry, pass_on: PassOn) -> bool:  # noqa: ARG001 - the signature of a tap
             nonlocal left
             if entry[0] not in HANDLED_KINDS:
                 return pass_on(entry)
@@ -81,35 +81,37 @@ class FaultContext:
 
 FaultAction: TypeAlias = "Callable[[FaultContext], None]"
 FaultCondition: TypeAlias = "Callable[[Process], str | None]"
-"""Says why a fault cannot happen to a process, if it cannot."""
+"""Returns why the fault cannot be applied to a process, or None."""
 
 
 def any_process(_: Process) -> str | None:
-    """It can happen to every process."""
+    """For faults that apply to every process."""
     return None
 
 
 def needs_handlers(process: Process) -> str | None:
-    """It can happen to a process that has handlers."""
+    """For faults in a handler."""
     return (
-        None if isinstance(process.behaviour.inner, CallbackServer) else f"{process} is no server: it has no handlers"
+        None
+        if isinstance(process.behaviour.inner, CallbackServer)
+        else f"{process} is not a server: it has no handlers"
     )
 
 
 def needs_parent_link(process: Process) -> str | None:
-    """It can happen to a process that is linked to its parent."""
+    """For faults in the link to the parent."""
     linked = process.parent is not None and process.parent in tuple(links.linked(process))
-    return None if linked else f"{process} is not linked to whoever started it"
+    return None if linked else f"{process} is not linked to its parent"
 
 
 def needs_own_tasks(process: Process) -> str | None:
-    """It can happen to a process that may start tasks of its own."""
+    """For faults in a task of the process."""
     return None if process.owns_tasks else f"{process} owns no tasks"
 
 
 @dataclass(frozen=True, slots=True)
 class FaultKind:
-    """A kind: what it does, and which kinds are simpler, should they do as well where it made a test fail."""
+    """A kind of fault. `simpler` names the kinds to try when a failing plan is shrunk."""
 
     name: str
     apply: FaultAction
@@ -123,14 +125,15 @@ _kinds: dict[str, FaultKind] = {}
 def fault_kind(
     name: str, *, simpler: tuple[str, ...] = ("kill",), needs: FaultCondition = any_process
 ) -> Callable[[FaultAction], FaultAction]:
-    """Add a kind of fault: ``@fault_kind("forget")`` on a function that is given the `FaultContext`.
+    """Add a kind of fault: ``@fault_kind("forget")`` on a function of a `FaultContext`.
 
-    It is called in no process and must not wait. `needs` says of a process why it cannot happen to that one, or None.
+    The function is called outside any process and must not block. `needs` returns why the fault cannot be applied to a process, or None.
+
     """
 
     def add(happen: FaultAction) -> FaultAction:
         if name in _kinds:
-            raise ValueError(f"there is a kind of fault called {name!r} already")
+            raise ValueError(f"the kind of fault {name!r} exists already")
         _kinds[name] = FaultKind(name, happen, tuple(each for each in simpler if each != name), needs)
         return happen
 
@@ -143,25 +146,25 @@ def fault_kinds() -> tuple[str, ...]:
 
 
 def kind_of(name: str) -> FaultKind:
-    """The kind of that name."""
+    """The kind of that name. Raises `LookupError`."""
     kind = _kinds.get(name)
     if kind is None:
         raise LookupError(f"there is no kind of fault called {name!r}, but {', '.join(_kinds)}")
     return kind
 
 
-# --- deaths
+# --- faults that end the process
 
 
 @fault_kind("kill")
 def _kill(context: FaultContext) -> None:
-    """It is killed."""
+    """Kill the process."""
     lifecycle.kill(context.process)
 
 
 @fault_kind("exit")
 def _exit(context: FaultContext) -> None:
-    """It gets an exit signal with `reason`: normal, shutdown, killed, or any words for a crash."""
+    """Send an exit signal with `reason`: normal, shutdown, killed, or any text for a crash."""
     process = context.process
     lifecycle.signal(process, process.node.root_pid(), _reason(context))
 
@@ -182,13 +185,13 @@ def _reason(context: FaultContext) -> ExitReason:
 
 @fault_kind("crash")
 def _crash(context: FaultContext) -> None:
-    """Its code raises at once, outside its handlers."""
+    """Crash the process at once, outside its handlers."""
     context.process.crash(context.error())
 
 
 @fault_kind("stop")
 def _stop(context: FaultContext) -> None:
-    """It is stopped in order, with `reason` or normally; a process that is no server is told to shut down."""
+    """Stop the process in order, with `reason` or normally; a process that is not a server gets a shutdown signal."""
     process = context.process
     if isinstance(process.behaviour.inner, CallbackServer):
         process.deliver_exempt((STOP, NORMAL if context.fault.reason is None else _reason(context)))
@@ -198,7 +201,7 @@ def _stop(context: FaultContext) -> None:
 
 @fault_kind("raise", simpler=("kill", "crash"), needs=needs_handlers)
 def _raise(context: FaultContext) -> None:
-    """The handler of its next message raises."""
+    """The handler of the next message raises."""
 
     def intercept(_: Callable[[], Any]) -> object:
         raise context.error()
@@ -208,28 +211,28 @@ def _raise(context: FaultContext) -> None:
 
 @fault_kind("task_exit", simpler=("kill", "crash"), needs=needs_own_tasks)
 def _task_exit(context: FaultContext) -> None:
-    """A task of it raises `SystemExit`."""
+    """A task of the process raises `SystemExit`."""
     process = context.process
 
     async def leave() -> None:
         raise SystemExit(context.fault.reason or context.fault.what)
 
-    # The process holds on to the task: it owns all that is started in its context.
+    # The task needs no reference here: a process keeps all tasks that are created in its context.
     _ = process.node.loop.create_task(leave(), name=f"fault of {process}", context=process.own_context())
 
 
-# --- those that hold up
+# --- faults that delay the process
 
 
 @fault_kind("hang", needs=needs_handlers)
 def _hang(context: FaultContext) -> None:
-    """The handler of its next message waits for `seconds`, or for ever, before it does what it should."""
+    """The handler of the next message waits for `seconds`, or for ever, before it runs."""
     context.intercept_handler(lambda handle: _handle_late(context, handle, stubborn=False))
 
 
 @fault_kind("swallow", simpler=("hang", "kill"), needs=needs_handlers)
 def _swallow(context: FaultContext) -> None:
-    """As `hang`, and the handler swallows each cancellation."""
+    """Like `hang`, and the handler suppresses every cancellation."""
     context.intercept_handler(lambda handle: _handle_late(context, handle, stubborn=True))
 
 
@@ -244,14 +247,14 @@ async def _handle_late(context: FaultContext, handle: Callable[[], Any], *, stub
             if not stubborn:
                 raise
     if context.process.life:
-        return None  # it was abandoned
+        return None  # the process has abandoned this handler
     value: Any = handle()
     return await value if inspect.iscoroutine(value) else value
 
 
 @fault_kind("block", simpler=("hang", "kill"), needs=needs_handlers)
 def _block(context: FaultContext) -> None:
-    """The handler of its next message blocks the event loop, for so many real `seconds`."""
+    """The handler of the next message blocks the event loop for so many real `seconds`."""
 
     def intercept(handle: Callable[[], Any]) -> object:
         time.sleep(BLOCK_SECONDS if context.fault.seconds is None else context.fault.seconds)
@@ -262,7 +265,7 @@ def _block(context: FaultContext) -> None:
 
 @fault_kind("suspend", needs=needs_handlers)
 def _suspend(context: FaultContext) -> None:
-    """It is suspended for `seconds`, and goes on with what came meanwhile."""
+    """Suspend the process for `seconds`; messages wait meanwhile."""
     _send_system_message(context, lambda server: server._otp_suspend())
     seconds = SUSPEND_SECONDS if context.fault.seconds is None else context.fault.seconds
     node = context.process.node
@@ -271,7 +274,7 @@ def _suspend(context: FaultContext) -> None:
 
 @fault_kind("resume", needs=needs_handlers)
 def _resume(context: FaultContext) -> None:
-    """It is resumed, if it was suspended."""
+    """Resume the process, if it is suspended."""
     if not context.process.life:
         _send_system_message(context, lambda server: server._otp_resume())
 
@@ -283,24 +286,24 @@ def _send_system_message(context: FaultContext, look: Callable[[CallbackServer],
 
 @fault_kind("unlink", needs=needs_parent_link)
 def _unlink(context: FaultContext) -> None:
-    """The link between it and its parent is lost: neither hears of the other's end."""
+    """Remove the link between the process and its parent, so that neither gets the other's exit signal."""
     process = context.process
-    assert process.parent is not None  # as `needs_parent_link` has seen
+    assert process.parent is not None  # checked by `needs_parent_link`
     links.unlink(process, process.parent)
 
 
-# --- messages that go astray
+# --- faults in message delivery
 
 
 @fault_kind("drop", simpler=())
 def _drop(context: FaultContext) -> None:
-    """The next `count` messages to it are lost; their senders do not know."""
-    context.tap_mailbox(lambda entry, pass_on: True)  # noqa: ARG005 - neither is used: that is what it does
+    """Drop the next `count` messages; their senders get no error."""
+    context.tap_mailbox(lambda entry, pass_on: True)  # noqa: ARG005 - the message is not delivered
 
 
 @fault_kind("delay", simpler=("drop",))
 def _delay(context: FaultContext) -> None:
-    """The next `count` messages to it come later by so many `seconds`, behind others."""
+    """Deliver the next `count` messages `seconds` later, after others."""
     seconds = DELAY_SECONDS if context.fault.seconds is None else context.fault.seconds
     node = context.process.node
 
@@ -313,7 +316,7 @@ def _delay(context: FaultContext) -> None:
 
 @fault_kind("duplicate", simpler=("drop",))
 def _duplicate(context: FaultContext) -> None:
-    """The next `count` messages to it come twice; the second answer to a call goes nowhere."""
+    """Deliver the next `count` messages twice; the second reply to a call is discarded."""
 
     def change(entry: MailboxEntry, pass_on: PassOn) -> bool:
         delivered = pass_on(entry)
@@ -326,14 +329,14 @@ def _duplicate(context: FaultContext) -> None:
     context.tap_mailbox(change)
 
 
-# --- What an injection holds until it is over: handlers that wait, and traps that are set and have not gone off.
+# --- What an injection holds until it ends: handlers that wait, and interceptors that have not been triggered.
 
 
 class FaultHolds:
-    """Handlers wait in here; when all is over they go on, so that no code is left behind that cannot be ended."""
+    """Handlers wait here. When the injection ends they continue, so that no code is left that cannot be ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nothing is held."""
+        """Nothing is held yet."""
         self.loop = loop
         self.is_over = False
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -341,14 +344,14 @@ class FaultHolds:
         self._finished: asyncio.Future[None] = loop.create_future()
 
     def on_close(self, end: Callable[[], object]) -> None:
-        """Have `end` called when all is over."""
+        """Call `end` when the injection ends."""
         if self.is_over:
             end()
         else:
             self._ends.append(end)
 
     async def wait(self, until: float | None) -> None:
-        """Wait until then, by the loop's clock, or until all is over."""
+        """Wait until that time of the loop's clock, or until the injection ends."""
         future: asyncio.Future[None] = self.loop.create_future()
         self._waiting[future] = None
         timer = None if until is None else self.loop.call_at(until, _wake, future)
@@ -360,16 +363,16 @@ class FaultHolds:
                 timer.cancel()
 
     def finish(self) -> None:
-        """Nothing new will happen; what is held is held on."""
+        """All faults have been injected; what is held stays held."""
         _wake(self._finished)
 
     async def finished(self, timeout: float | None) -> bool:
-        """Wait until nothing new will happen; whether that came in time."""
+        """Wait until all faults have been injected. Returns False on a timeout."""
         done, _ = await asyncio.wait((self._finished,), timeout=timeout)
         return bool(done)
 
     def close(self) -> None:
-        """All is over."""
+        """End the injection: release everything."""
         self.is_over = True
         for end in self._ends:
             end()
@@ -383,24 +386,24 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-# --- Makes the next handler of a server go wrong: it stands before the behaviour until the next message, then goes.
-# Several stand in a row and each takes a message of its own, in the order in which they came. Each also taps the mailbox,
-# so that no call passes it by.
+# --- Interception of a server's next handler: an interceptor replaces the process's behaviour until the next message, then removes itself.
+# # Several are chained, and each takes one message, in the order in which they were made. Each also taps the mailbox, so that no call bypasses it.
+# # The alternative, a hook in the engine's message loop, would cost every process of every program.
 
-# ruff: noqa: SLF001 - it stands where the engine expects a behaviour
+# ruff: noqa: SLF001 - the interceptor implements the engine's private interface of behaviours
 
 
 HANDLED_KINDS: Final = frozenset((CAST, CALL, ASK, TELL, INFO))
-"""The kinds of entries that a sender sends and a handler deals with."""
+"""The kinds of mailbox entries that handlers process."""
 
 
 class HandlerInterceptor(Behaviour):
-    """Passes everything on, but the next message to `trick`, with a function that handles it as it should be."""
+    """Passes everything on to `next`, except the next message, for which it calls `intercept` with a function that runs the handler."""
 
     __slots__ = ("_process", "_trick", "_untap", "next")
 
     def __init__(self, process: Process, intercept: Callable[[Callable[[], Any]], object]) -> None:
-        """It begins its work at once."""
+        """Installs itself at once."""
         self._process = process
         self._trick: Callable[[Callable[[], Any]], object] | None = intercept
         last: HandlerInterceptor | None = None
@@ -416,11 +419,11 @@ class HandlerInterceptor(Behaviour):
 
     @property
     def inner(self) -> Behaviour:
-        """The server itself."""
+        """The server."""
         return self.next.inner
 
     def remove(self) -> None:
-        """Go, if it is there still."""
+        """Remove itself, if still installed."""
         self._trick = None
         self._untap()
         before: Any = None
@@ -457,18 +460,18 @@ class HandlerInterceptor(Behaviour):
         self.next._otp_on_exit(reason)
 
 
-# --- Taps: functions that see, hold back or change what is put into a process's mailbox, without the process knowing.
-# A tapped process is of a class of its own that differs in one method, so it costs the others nothing. While anything in a
-# node is tapped, all its calls go through mailboxes, as they do under a seed: a call that is answered on the spot passes
-# none.
+# --- Taps: functions that observe, hold back or change the entries of a process's mailbox, without the process noticing.
+# # Installing a tap sets the process's `__class__` to `_Tapped`, which differs in `deliver`: untapped processes pay nothing, while a check for taps in
+# # `Process.deliver` would cost every message. As long as a process of a node is tapped, all its calls go through mailboxes, as they do with a seed,
+# # since a call that is run inline would bypass the tap.
 
 PassOn: TypeAlias = "Callable[[MailboxEntry], bool]"
 Tap: TypeAlias = "Callable[[Process, MailboxEntry, PassOn], bool]"
-"""Called with each entry, and with a function that passes it on; returns what the sender is told: whether it was taken."""
+"""Called with each entry and a function that delivers it. Returns what the sender gets: whether the entry was accepted."""
 
 
 class _Taps:
-    """All taps of one node, and what the node was like before."""
+    """The taps of one node, and the setting that they change."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -476,18 +479,18 @@ class _Taps:
         self._budget: int | None = None
 
     def disable_inline_calls(self) -> None:
-        """From now on each call passes a mailbox."""
+        """Make all calls go through mailboxes."""
         if self._budget is None:
             self._budget = self.node.inline_budget
             self.node.inline_budget = self.node.inline_left = 0
 
     def forget(self, process: Process) -> None:
-        """It is gone, and its taps with it."""
+        """Remove the taps of a dead process."""
         self.by_process.pop(process, None)
         self.restore_inline_calls()
 
     def restore_inline_calls(self) -> None:
-        """As before, if nothing is tapped."""
+        """Allow inline calls again, if nothing is tapped."""
         if self._budget is not None and not self.by_process:
             self.node.inline_budget = self.node.inline_left = self._budget
             self._budget = None
@@ -496,12 +499,12 @@ class _Taps:
 def _taps_of(node: Node) -> _Taps:
     taps: _Taps | None = vars(node).get("_taps")
     if taps is None:
-        taps = vars(node)["_taps"] = _Taps(node)  # in the node itself, so that it ends with it
+        taps = vars(node)["_taps"] = _Taps(node)  # stored in the node, so that it is freed with it
     return taps
 
 
 class _Tapped(Process):
-    """A process with taps before its mailbox."""
+    """A process with taps on its mailbox."""
 
     __slots__ = ()
 
@@ -513,23 +516,23 @@ def _pass_through_taps(process: Process, taps: tuple[Tap, ...], entry: MailboxEn
     if taps:
         return taps[0](process, entry, lambda passed: _pass_through_taps(process, taps[1:], passed))
     delivered = Process.deliver(process, entry)
-    process.fast_append = None  # the short way for casts, which knows of no tap
+    process.fast_append = None  # removes the fast path for casts, which would bypass the taps
     return delivered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExitCallback:
-    """Waits for the death of a process, and hears of it before the callers that wait for its answers."""
+    """Calls a function when a process dies, before the callers of the process get their errors."""
 
     callback: Callable[[ExitReason], object]
 
     def on_exit(self, reason: ExitReason) -> None:
-        """It is gone."""
+        """Call the function."""
         self.callback(reason)
 
 
 def tap_mailbox(process: Process, by: Tap, *, first: bool = False) -> Callable[[], None]:
-    """Have `by` called with each entry for that mailbox, behind the taps that came before it; the returned function ends that."""
+    """Call `by` with each entry for that mailbox, after the existing taps. Returns a function that removes the tap."""
     if process.life == GONE:
         return lambda: None
     taps = _taps_of(process.node)

@@ -1,7 +1,8 @@
-"""Carries out a plan of faults, as a process of the node: each fault when its moment comes, by the loop's clock.
+"""Fault injection: a process of the node that applies the faults of a plan, each at its time of the loop's clock.
 
-Whatever it does is a report, so that it stands in a history and with a failed test. When the process ends, by itself or
-with the node, handlers that it made hang go on, and traps that have not gone off are taken away.
+Each fault is also a report, which appears in histories and with failed tests. When the process ends, by itself or with the node, handlers that it made hang
+continue, and interceptors that were not triggered are removed.
+
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LABEL = "fault-injection"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultInjected(Report):
-    """A fault happened to that process."""
+    """A fault was applied to that process."""
 
     fault: Fault
 
@@ -47,7 +48,7 @@ class FaultInjected(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultMissed(Report):
-    """A fault did not happen: no process was there, or it cannot happen to the one that was."""
+    """A fault was not applied: no process matched, or it cannot be applied to the one that did."""
 
     fault: Fault
     why: str
@@ -57,7 +58,7 @@ class FaultMissed(Report):
 
 
 class Injection:
-    """A plan that is being carried out; made by `inject`."""
+    """A running injection; made by `inject`."""
 
     def __init__(self, plan: FaultPlan) -> None:
         """Begin, in the running node; the times of the plan count from now."""
@@ -71,30 +72,30 @@ class Injection:
         self._holds = FaultHolds(node.loop)
         self._process = begin_routine(node, Injection.run, (self,), {})
         self._process.add_exit_waiter(self)
-        # As long as it lives each call passes a mailbox: so a run is the same whether it is recorded or not.
+        # A tap on its own mailbox makes all calls of the node go through mailboxes, so that a run is the same with and without a recorder.
         tap_mailbox(self._process, lambda _, entry, pass_on: pass_on(entry))
 
     @property
     def pid(self) -> Pid:
-        """The address of the process that does it."""
+        """The pid of the injecting process."""
         return self._process.pid
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended; from then on nothing is held up by it."""
+        """Whether the injection has ended; then it holds nothing any more."""
         return self._holds.is_over
 
-    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - as the kernel calls it
-        """The process is gone."""
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the kernel's signature
+        """The process has ended: release everything."""
         self._holds.close()
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until each fault had its moment. What hangs until then hangs on, until `close` or the node's end."""
+        """Wait until all faults were applied. What hangs then goes on hanging, until `close` or the node's end."""
         if not await self._holds.finished(timeout):
             raise CallTimeout(timeout or 0.0, self._process, "inject its faults")
 
     async def close(self) -> None:
-        """End it: no further fault happens, and what hangs goes on."""
+        """End the injection: no further fault is applied, and what hangs continues."""
         if not self._holds.is_over:
             gone = ExitFuture(self._node.loop)
             self._process.add_exit_waiter(gone)
@@ -104,12 +105,12 @@ class Injection:
     # --- the process
 
     async def run(self) -> None:
-        """What the process does."""
+        """Apply the faults in order, then wait."""
         for fault in self.plan:
             await self._holds.wait(self._began + fault.at)
             self._at(fault)
         self._holds.finish()
-        await self._holds.wait(None)  # with what it holds
+        await self._holds.wait(None)  # until it is killed, since it holds what hangs
 
     def _at(self, fault: Fault) -> None:
         found = find_targets(self._node, fault, but=self._process)
@@ -117,11 +118,13 @@ class Injection:
             self._apply(fault, process)
         if not found:
             self._miss(
-                fault, self._process, f"nobody is {fault.target}" + ("" if fault.which in (0, "all") else " any more")
+                fault,
+                self._process,
+                f"no process matches {fault.target}" + ("" if fault.which in (0, "all") else " any more"),
             )
 
     def _apply(self, fault: Fault, process: Process) -> None:
-        # The report comes first, since what it does is done at once: a death before its cause would be hard to read.
+        # Report first, since a fault acts at once: a history with a death before its cause would be hard to read.
         kind = kind_of(fault.what)
         why = kind.needs(process)
         if why is not None:
@@ -138,22 +141,23 @@ class Injection:
         self._node.reports.emit(report)
 
 
-Injection.run.__qualname__ = LABEL  # what the process is called
+Injection.run.__qualname__ = LABEL  # the label of the process
 
 
 async def inject(plan: FaultPlan) -> Injection:
-    """Carry out a plan in the running node, beside whatever runs there; its times count from now.
+    """Apply a plan in the running node; its times count from now.
 
-    A fault that finds no process is `missed`, and no error: in another order a process would have been there.
+    A fault without a matching process is `missed`, which is no error: in another delivery order the process might be there.
+
     """
     return Injection(plan)
 
 
-# --- Finds the processes that a fault means, in the tree as it is at that moment.
+# --- Finding the target processes of a fault, in the tree as it is at that moment.
 
 
 def find_targets(node: Node, fault: Fault, but: Process | None = None) -> list[Process]:
-    """The processes that a fault means now, in the order of their start; `but` is never a target."""
+    """The target processes of a fault, in the order of their start; `but` is never one."""
     target, processes = fault.target, node.processes
     if "/" in target:
         fitting = _find_by_path(node, [part for part in target.split("/") if part], anywhere=not target.startswith("/"))
@@ -170,7 +174,7 @@ def find_targets(node: Node, fault: Fault, but: Process | None = None) -> list[P
 
 
 def _label_and_classes(process: Process) -> list[str]:
-    """Its label, and the classes of its behaviour up to `Behaviour`, without that."""
+    """The label, and the names of the behaviour's classes below `Behaviour`."""
     mro = type(process.behaviour.inner).__mro__
     return [process.label, *(cls.__name__ for cls in mro[: mro.index(Behaviour)])]
 
@@ -180,7 +184,7 @@ def _registered_names(process: Process) -> list[str]:
 
 
 def _find_by_path(node: Node, parts: Sequence[str], *, anywhere: bool) -> list[Process]:
-    """All processes at the end of that path. It begins anywhere; a leading `/` anchors it at top-level processes."""
+    """All processes matching the path. A leading `/` anchors it at top-level processes; otherwise it may begin anywhere."""
     found: dict[int, Process] = {}
     seen: set[tuple[int, int]] = set()
     root = tree()

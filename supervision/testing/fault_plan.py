@@ -1,4 +1,4 @@
-"""Faults as data: what is to go wrong in a run, with whom, and when. A plan is a value; `inject` carries it out."""
+"""Plans of faults as data: which fault is applied to which process, and when. `inject` applies a plan."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ Which: TypeAlias = int | Literal["all"]
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
-    """After `at` seconds, do `what` to `whom`.
+    """After `at` seconds, apply the fault `what` to `target`.
 
-    `what` is a kind of fault (`fault_kinds()` lists them). `whom` is one of
+    `what` is a kind of fault (`fault_kinds()` lists them). `target` is one of
 
-    - ``Worker``: a role, that is the label of a process or a class that it is of; `*` stands for anything;
-    - ``office/desks/desk 3``: a path in the tree, from any process down: ids of children, names or labels; `**` for any depth;
-    - ``@till``: the process that has that name;
-    - ``#7``: the seventh process of the node.
+    - ``Worker``: the label of a process, or one of its classes; `*` matches any text;
+    - ``office/desks/desk 3``: a path in the tree, from any process down: ids of children, names or labels; `**` matches any depth;
+    - ``@till``: a registered name;
+    - ``#7``: the process with serial number 7.
 
-    It is looked up when the moment comes. When several fit, `which` takes one in the order in which they were started
-    (-1 is the newest), or "all". `seconds`, `count` and `reason` mean what the kind says; None is the kind's own choice.
+    The target is looked up when the time comes. If several processes match, `which` is the index in the order of their start (-1 is the newest), or "all".
+    The kind defines what `seconds`, `count` and `reason` mean; None is its default.
+
     """
 
     at: float
@@ -35,18 +36,18 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what can never be done."""
+        """Raises `ValueError` for an impossible fault."""
         for name in ("at", "seconds"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
-                raise ValueError(f"a fault has {name} 0 or more seconds, not {value!r}")
+                raise ValueError(f"a fault must have {name} of 0 or more seconds, not {value!r}")
         if self.count is not None and self.count < 1:
-            raise ValueError(f"a fault has a count of 1 or more, not {self.count!r}")
+            raise ValueError(f"a fault must have a count of 1 or more, not {self.count!r}")
         if not self.target.strip("@#/"):
-            raise ValueError(f"a fault happens to somebody: {self.target!r} is nobody")
+            raise ValueError(f"a fault needs a target: {self.target!r} names none")
 
     def but(self, **changes: object) -> Fault:
-        """The same, with some fields changed."""
+        """A copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
 
     def __str__(self) -> str:
@@ -58,24 +59,24 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True):
-    """Faults in the order in which they happen; those of one moment in the order in which they were given."""
+    """Faults in the order of their times; those of one time keep their order."""
 
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
-        """Put them in order."""
+        """Sort the faults by time."""
         ordered = tuple(sorted(self.faults, key=lambda fault: fault.at))
         if ordered != self.faults:
             msgspec.structs.force_setattr(self, "faults", ordered)
 
     @classmethod
     def of(cls, *faults: Fault) -> FaultPlan:
-        """A plan of these."""
+        """A plan of these faults."""
         return cls(faults)
 
     @classmethod
     def joined(cls, *parts: Fault | FaultPlan) -> FaultPlan:
-        """One plan of several, and of single faults."""
+        """One plan of several plans and single faults."""
         return cls(tuple(fault for part in parts for fault in (part if isinstance(part, FaultPlan) else (part,))))
 
     def __len__(self) -> int:
@@ -88,11 +89,11 @@ class FaultPlan(msgspec.Struct, frozen=True):
         return "\n".join(map(str, self.faults)) or "no faults"
 
     def dump(self, *, indent: int = 0) -> str:
-        """As JSON: in one line, or indented for a file that people read."""
+        """The plan as JSON, in one line or indented."""
         text = msgspec.json.encode(self)
         return (msgspec.json.format(text, indent=indent) if indent else text).decode()
 
     @classmethod
     def load(cls, text: str | bytes) -> FaultPlan:
-        """Back from JSON."""
+        """The plan in a JSON text."""
         return msgspec.json.decode(text, type=cls)

@@ -1,7 +1,8 @@
-"""What happened in a run, as data: births and deaths, the two sides of each call and its end, and the reports.
+"""The history of a run as data: starts and exits of processes, calls with their outcomes, messages and reports.
 
-A history is a value: it prints as text that is the same, byte for byte, whenever the same run is played again; it goes
-to JSON and comes back. Times count from where it begins. `Recorder` writes one, and `check` reads it.
+A history is a value. Its text is the same, byte for byte, for each replay of the same run; it can be stored as JSON. Times count from its first event.
+`Recorder` records one, and `check` checks it.
+
 """
 
 from __future__ import annotations
@@ -31,25 +32,26 @@ Kind: TypeAlias = Literal[
     "report",
 ]
 OUTCOMES: Final = ("answered", "failed", "exited", "expired", "abandoned", "refused")
-"""How a call can end: a reply, an error for a reply, the callee's death, the deadline, the caller's own end, a full mailbox."""
+"""The outcomes of a call: a reply, an error as reply, the callee's exit, a timeout, the caller's end, a full mailbox."""
 REPLIES: Final = ("answered", "failed")
 OUTSIDE: Final = "outside"
-"""The name of a caller that is no process."""
+"""The name of a caller that is not a process."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _INCARNATION = re.compile(r"<([\w.@-]+)/[0-9a-f]+\.(\d+)>")
 
 
 def without_addresses(text: str) -> str:
-    """A text without what differs from one run to the next: addresses in memory, and when a node began."""
+    """The text without what differs between runs: memory addresses, and the incarnations of nodes."""
     return _INCARNATION.sub(r"<\1.\2>", _ADDRESS.sub("", " ".join(text.split())))
 
 
 class HistoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened to `who`.
+    """An event that concerns the process `who`.
 
-    `by` is the process that did it: the caller, the parent, the replier. `what` is the request, the answer, the reason, or the
-    report. `call` is the number of the call that it is about.
+    `by` is the process that caused it: the caller, the parent, the replier. `what` is the request, the reply, the reason or the report. `call` is the number of
+    the call, if it belongs to one.
+
     """
 
     number: int
@@ -67,7 +69,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True):
-    """One call: where it began, and the outcomes that it had, of which there should be one."""
+    """A call with its outcomes, of which there should be exactly one."""
 
     number: int
     caller: str
@@ -78,12 +80,12 @@ class CallRecord(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> HistoryEvent | None:
-        """Its first outcome, if it has come to one."""
+        """The first outcome, if there is one."""
         return self.outcomes[0] if self.outcomes else None
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
+        """The duration until the first outcome."""
         return self.outcomes[0].time - self.begun.time if self.outcomes else None
 
 
@@ -96,7 +98,7 @@ class History(msgspec.Struct):
         return len(self.events)
 
     def of(self, *kinds: Kind, who: str | None = None) -> list[HistoryEvent]:
-        """The events of some kinds; `who` is the beginning of a process's label or all of it."""
+        """The events of some kinds; `who` is a prefix of the process's label."""
         return [
             event
             for event in self.events
@@ -104,7 +106,7 @@ class History(msgspec.Struct):
         ]
 
     def calls(self) -> list[CallRecord]:
-        """All calls in the order in which they were made."""
+        """All calls in order."""
         outcomes: dict[int | None, list[HistoryEvent]] = {}
         for event in self.events:
             if event.kind in OUTCOMES:
@@ -123,25 +125,25 @@ class History(msgspec.Struct):
         ]
 
     def text(self) -> str:
-        """A line for each event. The same run prints the same, byte for byte."""
+        """One line per event; the same for each replay of the run."""
         return "".join(f"{event}\n" for event in self.events)
 
     def dump(self) -> str:
-        """As JSON."""
+        """The history as JSON."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def load(cls, text: str | bytes) -> History:
-        """Back from JSON."""
+        """The history in a JSON text."""
         return msgspec.json.decode(text, type=cls)
 
 
-# --- What a history must be like, whatever happened in it: each call has exactly one outcome, and all is in order.
+# --- Invariants of every history: each call has exactly one outcome, and events are in order.
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryViolation:
-    """Something that must not be: the rule that it breaks, in words, and the events that show it."""
+    """A violated invariant: the name of the rule, what happened, and the events that show it."""
 
     rule: str
     what: str
@@ -152,10 +154,11 @@ class HistoryViolation:
 
 
 def check(history: History, *, unordered: Iterable[str] = (), finished: bool = True) -> list[HistoryViolation]:
-    """What is wrong with a history; nothing, if all is well.
+    """The violations in a history; empty if there are none.
 
-    `unordered` are patterns for the labels of callees that may answer in another order than they were asked: those that
-    postpone, or answer later. `finished=False` lets calls be that are still under way where the history ends.
+    `unordered` are patterns for the labels of callees that may answer out of order, because they postpone or reply later. With `finished=False`, calls may be in
+    progress at the end.
+
     """
     calls = history.calls()
     found = [*_outcomes(history, calls, finished=finished), *_order(calls, tuple(unordered)), *_deaths(history)]
@@ -163,11 +166,11 @@ def check(history: History, *, unordered: Iterable[str] = (), finished: bool = T
 
 
 def assert_clean(history: History, *, unordered: Iterable[str] = (), finished: bool = True) -> None:
-    """Fails with what `check` finds."""
+    """Fail with the violations that `check` finds."""
     __tracebackhide__ = True
     found = check(history, unordered=unordered, finished=finished)
     if found:
-        raise AssertionError("\n".join(["the history is not in order:", *map(str, found)]))
+        raise AssertionError("\n".join(["the history violates invariants:", *map(str, found)]))
 
 
 def _outcomes(history: History, calls: list[CallRecord], *, finished: bool) -> Iterator[HistoryViolation]:
@@ -186,7 +189,7 @@ def _outcomes(history: History, calls: list[CallRecord], *, finished: bool) -> I
     known = {call.number for call in calls}
     for event in history.events:
         if event.kind in OUTCOMES and event.call not in known:
-            yield HistoryViolation("nobody asked", f"call #{event.call} ended and was never made", (event,))
+            yield HistoryViolation("unknown call", f"call #{event.call} ended and was never made", (event,))
 
 
 def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[HistoryViolation]:
@@ -201,7 +204,7 @@ def _order(calls: list[CallRecord], unordered: tuple[str, ...]) -> Iterator[Hist
             pair = (call.caller, call.callee)
             before = newest.get(pair)
             if before is not None and before[1].number > outcome.number:
-                words = f"{call.callee} answered #{call.number} before #{before[0].number}, which was asked first"
+                words = f"{call.callee} answered #{call.number} before #{before[0].number}, which was called first"
                 yield HistoryViolation("out of order", words, (before[0].begun, call.begun, outcome, before[1]))
             else:
                 newest[pair] = (call, outcome)
@@ -217,5 +220,5 @@ def _deaths(history: History) -> Iterator[HistoryViolation]:
         elif event.kind == "born" and event.who in deaths:
             yield HistoryViolation("after death", f"{event.who} was born again", (deaths[event.who], event))
         elif event.kind in (*REPLIES, "called") and event.by in deaths:
-            verb = "called somebody" if event.kind == "called" else "replied"
+            verb = "made a call" if event.kind == "called" else "replied"
             yield HistoryViolation("after death", f"{event.by} {verb} after its death", (deaths[event.by], event))

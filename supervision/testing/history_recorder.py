@@ -1,7 +1,8 @@
-"""Writes the history of a node while it runs, without anything in the code under test: no wrapper, no other ref.
+"""Recorder: writes the history of a node while it runs, without changes in the code under test.
 
-It sits before the mailboxes (`taps`) and behind the calls, whose class differs in the methods that settle them. A node
-without a recorder has neither. While one is on, each call passes the callee's mailbox, as it does under a seed.
+It taps mailboxes, and replaces the class of `Caller` objects by one whose methods report outcomes. A node without a recorder has neither. While a recorder is
+active, every call goes through the callee's mailbox, as it does with a seed.
+
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _MESSAGES: Final = (CAST, TELL, INFO)
 
 
 def recorder_of(node: Node) -> Recorder | None:
-    """The recorder that records that node now, if there is one."""
-    return vars(node).get("_recorder")  # in the node itself, so that it ends with it
+    """The active recorder of that node, if there is one."""
+    return vars(node).get("_recorder")  # stored in the node, so that it is freed with it
 
 
 class _RecordedCall(Caller[Any]):
-    """A call that is recorded."""
+    """The `Caller` of a recorded call; an existing object gets this class by `__class__` assignment, since the code under test holds references to it."""
 
     __slots__ = ()
 
@@ -83,13 +84,14 @@ def _outcome_kind(node: Node, kind: Kind) -> Generator[None]:
 
 
 class Recorder:
-    """Records while it is open: ``with Recorder(node) as recorder``, or `start` and `stop`. `history` is what it wrote.
+    """Records while it is open: ``with Recorder(node) as recorder``, or `start` and `stop`. The result is in `history`.
 
-    `messages` also records what is sent without waiting: casts, tells, plain messages.
+    With `messages`, casts, tells and plain messages are recorded too.
+
     """
 
     def __init__(self, node: Node | None = None, *, messages: bool = False) -> None:
-        """`node` need not be open yet; by default it is the running one."""
+        """`node` defaults to the running one, and need not be open yet."""
         self.node = current_node() if node is None else node
         self.history = History()
         self.messages = messages
@@ -107,13 +109,13 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # --- on and off
+    # --- start and stop
 
     def start(self) -> None:
-        """Begin. Processes that are there already are recorded from now on."""
+        """Start recording; existing processes are recorded from now on."""
         node = self.node
         if recorder_of(node) is not None:
-            raise ActorError(f"{node!r} has a recorder already: a run has one history")
+            raise ActorError(f"{node!r} has a recorder already: use that one's history")
         vars(node)["_recorder"] = self
         make = node.create
 
@@ -123,14 +125,16 @@ class Recorder:
             self.write("born", str(process), by=None if parent is None else str(parent))
             return process
 
-        vars(node)["create"] = create  # of this one node: its class, and all others, know nothing of it
+        vars(node)["create"] = (
+            create  # set on this one node instead of patching the class, which would affect all nodes
+        )
         self._ends += [lambda: vars(node).pop("create"), node.reports.subscribe(self._on_report)]
         if node.running:
             for process in tuple(node.processes.values()):
                 self._follow(process)
 
     def stop(self) -> None:
-        """End; what is under way is not followed any further."""
+        """Stop recording; calls in progress get no outcome."""
         if recorder_of(self.node) is self:
             del vars(self.node)["_recorder"]
             for end in self._ends:
@@ -138,17 +142,17 @@ class Recorder:
         self._ends.clear()
 
     def is_own_thread(self) -> bool:
-        """Whether this is the node's own thread; what another one does comes here by itself."""
+        """Whether this is the node's thread. Events of other threads arrive here through the loop."""
         try:
             self.node.check_thread("record")
         except ActorError:
             return False
         return True
 
-    # --- what happens
+    # --- events
 
     def write(self, kind: Kind, who: str, what: str = "", *, by: str | None = None, call: int | None = None) -> None:
-        """Write a line."""
+        """Append an event."""
         if recorder_of(self.node) is not self:
             return
         now = clock.now(self.node.loop)
@@ -181,17 +185,17 @@ class Recorder:
         self.write("called", str(process), _entry_text(entry), by=by, call=number)
         delivered = pass_on(entry)
         if not delivered and process.life != DYING:
-            why = "nobody is there" if process.life == GONE else "the mailbox is full"
+            why = "no such process" if process.life == GONE else "the mailbox is full"
             self._abandoned.add(number)
             self.write("refused", str(process), why, call=number)
         return delivered
 
     def on_settled(self, caller: Caller[Any], error: BaseException | None, *, in_time: bool) -> None:
-        """A call was answered, or was to be and is over already."""
+        """Record the reply to a call, or a reply that came too late."""
         number = self._numbers.get(caller)
         if number is None or number in self._abandoned:
             return
-        if caller._future.cancelled():  # noqa: SLF001 - an answer to one that was given up is not its outcome
+        if caller._future.cancelled():  # noqa: SLF001 - a reply to an abandoned call is not its outcome
             self.on_abandoned(caller)
             return
         callee = self._callees[number]
@@ -201,14 +205,14 @@ class Recorder:
         if in_time:
             self.write(kind, callee, caller.answer_text(), by=by, call=number)
         elif self.ending is None:
-            self.write("late", callee, "a reply that nobody waits for", by=by, call=number)
+            self.write("late", callee, "a reply after the call had ended", by=by, call=number)
 
     def on_abandoned(self, caller: Caller[Any]) -> None:
-        """The caller of that call waits no longer."""
+        """Record that the caller no longer waits."""
         number = self._numbers.get(caller)
         if number is not None and number not in self._abandoned:
             self._abandoned.add(number)
-            self.write("abandoned", self._callees[number], "its caller waits no longer", call=number)
+            self.write("abandoned", self._callees[number], "its caller stopped waiting", call=number)
 
     def _on_report(self, report: Report) -> None:
         who = f"{report.label} {report.pid}"
@@ -224,24 +228,24 @@ def _entry_text(entry: MailboxEntry) -> str:
 
 
 def record(node: Node | None = None, *, messages: bool = False) -> Recorder:
-    """A recorder of the running node, to be used in a `with` block; its `history` is what happened in there."""
+    """A recorder of the running node for a `with` block."""
     return Recorder(node, messages=messages)
 
 
-# --- All reports of a node, kept for a test to look at.
+# --- The reports of a node, collected for assertions.
 
 R = TypeVar("R", bound=Report)
 
 WITHIN = 1.0
 FAULTS = (CrashReport, Leaked, LoopBlocked)
-"""Reports that say of a process that it did something wrong."""
+"""Reports of misbehaviour."""
 
 
 class CollectedReports(list[Report]):
-    """A list of all reports since the node was opened, in order."""
+    """All reports since the node was opened, in order."""
 
     def __init__(self, node: Node) -> None:
-        """Begin to collect."""
+        """Start collecting."""
         super().__init__()
         self._node = node
         self._pending: list[Report] = []
@@ -256,11 +260,11 @@ class CollectedReports(list[Report]):
         self._arrived.set()
 
     def of(self, kind: type[R]) -> list[R]:
-        """Those of one kind."""
+        """The reports of a class."""
         return [report for report in self if isinstance(report, kind)]
 
     async def expect(self, kind: type[R], *where: Callable[[R], object], within: float = WITHIN) -> R:
-        """The next report of a kind that fits and was not taken before; fails when none comes in time."""
+        """The next matching report that no earlier `expect` returned; fails after `within` seconds without one."""
         __tracebackhide__ = True
         deadline = clock.now(self._node.loop) + within
         while True:
@@ -277,20 +281,18 @@ class CollectedReports(list[Report]):
                 raise AssertionError(f"no {kind.__name__} came within {within:g} s; not expected:{came}") from None
 
     def unexpected(self, *kinds: type[Report]) -> list[Report]:
-        """Those that no `expect` has taken: of the given kinds, or else all that tell of a fault."""
+        """The reports that no `expect` returned: of the given classes, by default those of misbehaviour."""
         return [report for report in self._pending if isinstance(report, kinds or FAULTS)]
 
     def assert_all_expected(self, *kinds: type[Report]) -> None:
-        """Fails when `unexpected` finds some."""
+        """Fail if `unexpected` returns any."""
         __tracebackhide__ = True
         left = self.unexpected(*kinds)
         if left:
-            raise AssertionError(
-                "".join(["reports that nobody expected:", *(f"\n  {_report_text(report)}" for report in left)])
-            )
+            raise AssertionError("".join(["unexpected reports:", *(f"\n  {_report_text(report)}" for report in left)]))
 
     def lines(self) -> list[str]:
-        """All of them in words, with their times."""
+        """One line per report, with its time."""
         return [f"at {at:g} s: {_report_text(report)}" for at, report in zip(self._times, self, strict=True)]
 
 

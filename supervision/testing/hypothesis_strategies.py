@@ -1,4 +1,4 @@
-"""Orders of delivery and plans of faults as Hypothesis draws and shrinks them. It is imported when a strategy is asked for."""
+"""Hypothesis strategies for delivery orders and fault plans. Hypothesis is imported when one is used."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def seeds(*, each_choice: bool = False) -> SearchStrategy[Seed]:
-    """A Hypothesis strategy of orders; the plain order is the simplest, so a failure for which the order is no reason shrinks to it.
+    """A strategy of delivery orders. First in, first out is the simplest, so failures that do not depend on the order shrink to it.
 
-    ``@given(seeds())`` on an async test runs each example's node in the order that was drawn. `each_choice` has
-    Hypothesis make every single choice of the scheduler, and so shrink to the few that matter; that is for short
-    tests, since it allows an example a few thousand choices.
+    ``@given(seeds())`` on an async test runs each example's node in the drawn order. With `each_choice`, Hypothesis makes every choice of the scheduler and
+    shrinks to the few that matter; that is for short tests, since an example has room for a few thousand choices.
+
     """
-    from hypothesis import strategies  # noqa: PLC0415 - a test that asks for a strategy has it; no other needs it
+    from hypothesis import strategies  # noqa: PLC0415 - an optional dependency
 
     if each_choice:
         return strategies.randoms(use_true_random=False).map(lambda choices: Seed(0, choices))
@@ -35,10 +35,10 @@ def fault_plans(
     most: int = 8,
     within: float = 10.0,
 ) -> SearchStrategy[FaultPlan]:
-    """A Hypothesis strategy of plans: at most so many faults of these kinds, with some of `whom`, within so many seconds.
+    """A strategy of fault plans: up to `most` faults of these kinds, on these targets, within so many seconds.
 
-    The plan without faults is the simplest. Times are quarters of a second: what happens at one moment is then often
-    several things, and a shrunk plan is easily read.
+    The empty plan is the simplest. Times are multiples of a quarter of a second, so that several faults often coincide, and shrunk plans are easy to read.
+
     """
     from hypothesis import strategies  # noqa: PLC0415 - as above
 

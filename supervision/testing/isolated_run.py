@@ -1,4 +1,4 @@
-"""One run of a test: an event loop of its own, on virtual time unless told otherwise, and a node in it."""
+"""One isolated run of a test: an event loop of its own, on virtual time by default, with an open node and a leak check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Clock = Literal["virtual", "real"]
 
 
 class IsolatedRun:
-    """What a test runs on. It is made before the test, so that fixtures can be, and used once."""
+    """The environment of one run. It is made before the test, since fixtures need it, and used once."""
 
     def __init__(
         self,
@@ -55,23 +55,23 @@ class IsolatedRun:
 
     @cached_property
     def probe(self) -> Probe:
-        """A probe that begins with the node, if the test asks for it before."""
+        """A probe that starts with the node, if the test uses it."""
         return Probe(later=True)
 
     @cached_property
     def recorder(self) -> Recorder:
-        """Records the whole run, if the test asks for it before."""
+        """A recorder of the whole run, if the test uses it."""
         recorder = Recorder(self.node)
         recorder.start()
         return recorder
 
     @property
     def history(self) -> History:
-        """What happened in the run."""
+        """The history of the run."""
         return self.recorder.history
 
     def run(self, main: Callable[[], Awaitable[T]]) -> T:
-        """Run it, and look at what it leaves behind."""
+        """Run `main`, and check for leaks."""
         __tracebackhide__ = True
         self.used = True
         before = ResourceSnapshot.of_system() if self.leaks else ResourceSnapshot()
@@ -89,7 +89,7 @@ class IsolatedRun:
                 if "recorder" in vars(self):
                     self.recorder.stop()
             if isinstance(loop, VirtualLoop) and loop.deadlock is not None:
-                raise loop.deadlock  # the test was cancelled for it, and went on
+                raise loop.deadlock  # the deadlock cancelled the test, which ignored that
         if self.leaks:
             raise_for_leaks(system_leftovers(before))
         return value
@@ -120,17 +120,17 @@ def run(
     strict: bool = False,
     **options: Any,
 ) -> T:
-    """Run an async function as a test of its own: in a fresh loop, inside an open node, with a leak check behind it.
+    """Run an async function in a fresh loop, inside an open node, with a leak check at the end.
 
-    `clock` is virtual, or real. `seed` chooses the order of delivery. `leaks=False` leaves out the check. `strict`
-    fails when a report tells of a crash, a leak or a blocked loop that was not expected. Other options are `Node`'s;
-    the watchdog is off on virtual time, which a stuck loop cannot be told from.
+    `clock` is virtual or real. `seed` chooses the delivery order. `leaks=False` skips the check. `strict` fails on reports of crashes, leaks and blocked loops
+    that were not expected. Other options are those of `Node`; on virtual time the watchdog is off, which could not tell a jump of the clock from a blocked loop.
+
     """
     __tracebackhide__ = True
     return IsolatedRun(clock=clock, seed=seed, leaks=leaks, strict=strict, **options).run(main)
 
 
-# --- Runs a test function inside its stage, with its async fixtures around it and its faults beside it.
+# --- Running a test function in an isolated run, with its async fixtures and its faults.
 
 PER_RUN: Final[Mapping[str, type]] = {
     "node": Node,
@@ -139,23 +139,23 @@ PER_RUN: Final[Mapping[str, type]] = {
     "fault_plan": FaultPlan,
     "history": History,
 }
-"""Fixtures that a stage has for itself; a test suite may have its own of that name, of another type."""
+"""Fixtures that each run replaces by its own value; a test suite may have a fixture of the same name and another type."""
 
 INJECTING_FIXTURES: Final = frozenset(("faults", "fault_plan"))
-"""Fixtures by which a test says that it sees to its faults itself."""
+"""Fixtures with which a test injects its faults itself."""
 
 
 class DeferredFixture:
-    """An async fixture's value, which there is only once the test's loop runs."""
+    """The value of an async fixture, which is created in the test's loop."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called when the test asks for it."""
+        """Called in place of the fixture function."""
         self.function = function
         self.args = args
         self.kwargs = kwargs
 
     async def enter(self, kwargs: dict[str, Any], stack: AsyncExitStack) -> Any:
-        """Make the value; what comes after the `yield` is left to the stack."""
+        """Create the value; the code after `yield` runs when the stack is closed."""
         if not inspect.isasyncgenfunction(self.function):
             return await self.function(*self.args, **kwargs)
         return await stack.enter_async_context(asynccontextmanager(self.function)(*self.args, **kwargs))
@@ -168,7 +168,7 @@ async def run_test_function(
     kwargs: dict[str, Any],
     fixtures: dict[str, Any],
 ) -> None:
-    """The test."""
+    """Create the async fixtures, inject the faults, and call the test function."""
     __tracebackhide__ = True
     made: dict[DeferredFixture, Any] = {}
 
@@ -180,7 +180,7 @@ async def run_test_function(
             if value not in made:
                 made[value] = await value.enter(await fresh(value.kwargs), stack)
             return made[value]
-        # Hypothesis, or a search for a smaller plan, runs a test many times with the fixtures of one; each run has its own stage.
+        # Hypothesis and shrinking run a test many times with one set of fixtures, while each run has its own node.
         kind = PER_RUN.get(name)
         return getattr(stage, name) if kind is not None and isinstance(value, kind) else value
 

@@ -1,7 +1,8 @@
-"""What a test left behind: processes, tasks, threads, file descriptors, OS processes.
+"""The leak check: finds processes, tasks, threads, file descriptors and OS processes that a test left behind.
 
-`no_leaks` compares what is there after a block with what was there before, gives what is just ending a moment to end,
-and names each leftover with where it stands, and where it was made when `tracemalloc` runs.
+`no_leaks` compares the resources before and after a block, waits briefly for those that are about to end, and describes each leftover: where it is, and
+where it was created if `tracemalloc` is on.
+
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.kernel.process import Process
 
-SETTLE_SECONDS = 1.0  # real seconds that threads and OS processes which are just ending may take
-_TURNS = 10  # turns of the loop that tasks and processes which are just ending may take
+SETTLE_SECONDS = 1.0  # real seconds for threads and OS processes that are about to end
+_TURNS = 10  # loop iterations for tasks and processes that are about to end
 _STEP = 0.01
 
 
 class LeakError(AssertionError):
-    """Something was left behind; the message names it."""
+    """Resources were left behind; the message lists them."""
 
 
 class ResourceSnapshot(dict[object, "Callable[[], str]"]):
-    """What there is at one moment, and what puts each into words: threads, processes and tasks, descriptors as pairs, OS processes as numbers."""
+    """The resources at one moment, each with a function that describes it. Descriptors are pairs, OS processes are numbers."""
 
     @classmethod
     def of_system(cls) -> ResourceSnapshot:
@@ -53,21 +54,19 @@ class ResourceSnapshot(dict[object, "Callable[[], str]"]):
 
     @classmethod
     def of_loop(cls, loop: asyncio.AbstractEventLoop) -> ResourceSnapshot:
-        """Processes of the node if there is one, and tasks; the workers of the node are its own affair."""
+        """Processes of the loop's node, and tasks, without the idle workers of the node."""
         node = node_of(loop)
         me = asyncio.current_task(loop)
         found = cls(
             {} if node is None else {each: partial(_describe_process, each) for each in node.processes.values()}
         )
         for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
-            if task is not me and (
-                suspended_frames(task) or not is_worker(task)
-            ):  # a worker without frames has no work
+            if task is not me and (suspended_frames(task) or not is_worker(task)):  # a worker without frames is idle
                 found[task] = partial(_describe_task, task)
         return found
 
     def added_since(self, before: ResourceSnapshot) -> ResourceSnapshot:
-        """What there is here and was not there before."""
+        """The resources that are not in `before`."""
         return ResourceSnapshot(
             (each, words)
             for each, words in self.items()
@@ -75,16 +74,16 @@ class ResourceSnapshot(dict[object, "Callable[[], str]"]):
         )
 
     def lines(self) -> list[str]:
-        """Each leftover in words."""
+        """The descriptions."""
         return [words() for words in self.values()]
 
 
 def system_leftovers(before: ResourceSnapshot) -> ResourceSnapshot:
-    """What of the system is left over, after a moment for what is just ending."""
+    """The leftover threads, descriptors and OS processes, after a short wait for those that are about to end."""
     left = ResourceSnapshot.of_system().added_since(before)
     if not left:
         return left
-    gc.collect()  # what is held by nothing but a cycle is no leftover
+    gc.collect()  # what only a reference cycle keeps alive is not a leak
     deadline = clock.real_seconds() + SETTLE_SECONDS
     while (left := ResourceSnapshot.of_system().added_since(before)) and clock.real_seconds() < deadline:
         threads = [each for each in left if isinstance(each, threading.Thread)]
@@ -93,12 +92,12 @@ def system_leftovers(before: ResourceSnapshot) -> ResourceSnapshot:
         if not threads:
             threading.Event().wait(_STEP)
         if all(isinstance(each, tuple) for each in left):
-            break  # no thread and no child is left that could close these descriptors
+            break  # no thread and no child process is left that could close these descriptors
     return left
 
 
 async def loop_leftovers(before: ResourceSnapshot) -> ResourceSnapshot:
-    """What of the running loop is left over, after a few turns for what is just ending."""
+    """The leftover tasks and processes of the running loop, after a few iterations for those that are about to end."""
     loop = asyncio.get_running_loop()
     for _ in range(_TURNS):
         if not ResourceSnapshot.of_loop(loop).added_since(before):
@@ -108,7 +107,7 @@ async def loop_leftovers(before: ResourceSnapshot) -> ResourceSnapshot:
 
 
 def raise_for_leaks(*leftovers: ResourceSnapshot) -> None:
-    """Raise `LeakError` if there is anything."""
+    """Raise `LeakError` if there are any."""
     __tracebackhide__ = True
     lines = [line for each in leftovers for line in each.lines()]
     if lines:
@@ -116,14 +115,15 @@ def raise_for_leaks(*leftovers: ResourceSnapshot) -> None:
         raise LeakError("\n  ".join([f"{count} left behind:", *lines]))
 
 
-class no_leaks:  # noqa: N801 - reads as what it promises: `with no_leaks():`
-    """A block that leaves nothing behind; `async with` in a running loop looks at tasks and processes too.
+class no_leaks:  # noqa: N801 - used like a statement: `with no_leaks():`
+    """A block that must leave nothing behind. `async with` in a running loop checks tasks and processes too.
 
-    A block that raises is not checked: its own error says more.
+    A block that raises is not checked, since its own error is more useful.
+
     """
 
     def __init__(self) -> None:
-        """What there is is taken when the block begins."""
+        """The resources are counted when the block begins."""
         self._system_before = ResourceSnapshot()
         self._loop_before = ResourceSnapshot()
 
@@ -150,18 +150,18 @@ class no_leaks:  # noqa: N801 - reads as what it promises: `with no_leaks():`
             raise_for_leaks(await loop_leftovers(self._loop_before), system_leftovers(self._system_before))
 
 
-# --- looking
+# --- finding resources
 
 
 def _descriptors() -> Iterator[tuple[int, str]]:
-    """Each open file descriptor with what it leads to, where the system tells; else with what kind it is."""
+    """Each open file descriptor with its target where the system tells it, else with its mode."""
     tracker = getattr(multiprocessing.resource_tracker, "_resource_tracker", None)
-    spared = getattr(tracker, "_fd", None)  # Python's own, and kept for good
+    spared = getattr(tracker, "_fd", None)  # the resource tracker of multiprocessing, which Python keeps for good
     table = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
     names = [int(each.name) for each in table.iterdir()] if table is not None else range(_descriptor_limit())
     for number in names:
         with suppress(OSError):
-            status = os.fstat(number)  # the one that listed the table is closed by now
+            status = os.fstat(number)  # the descriptor that listed the table is closed by now
             if number == spared:
                 continue
             target = f"of mode {status.st_mode:o}, inode {status.st_ino}"
@@ -175,7 +175,7 @@ def _descriptor_limit() -> int:
 
 
 def _children() -> Iterator[tuple[int, str]]:
-    """Running OS processes that this one started: where the system tells, all; else those of multiprocessing."""
+    """The running child processes: all of them where the system tells, else those of multiprocessing."""
     tracker = getattr(multiprocessing.resource_tracker, "_resource_tracker", None)
     spared = getattr(tracker, "_pid", None)
     told = False
@@ -195,14 +195,14 @@ def _children() -> Iterator[tuple[int, str]]:
 
 
 def _command(pid: int) -> str | None:
-    """The command line of a process; None when it has ended and is only not reaped yet."""
+    """The command line of a process; None for a zombie."""
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         return words or None
     return None
 
 
-# --- telling
+# --- describing resources
 
 
 def _describe_process(process: Process) -> str:
@@ -223,7 +223,7 @@ def _describe_task(task: asyncio.Task[Any]) -> str:
 
 def _describe_thread(thread: threading.Thread) -> str:
     stack: list[FrameType] = []
-    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, despite the name
     while frame is not None:
         stack.append(frame)
         frame = frame.f_back

@@ -1,8 +1,9 @@
 """The probe: a process whose mailbox a test reads.
 
-It records whatever it gets, with the time. `expect` takes the next message that fits and leaves the others, so a test
-says what has to come, in whatever order it does; `expect_nothing` says that it must not. A probe can stand in for any
-other process: it links, monitors, traps, answers calls by the test's hand, and dies when told to.
+It records every message with its time. `expect` takes the next matching message and leaves the others, so that a test states what must arrive, in any order;
+`expect_nothing` states what must not. A probe can stand in for any other process: it links, monitors, traps exits, answers calls when the test says so, and
+exits on demand.
+
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-WITHIN = 1.0  # how long `expect` waits unless told otherwise, by the loop's clock
+WITHIN = 1.0  # the default timeout of `expect`, by the loop's clock
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAsk:
-    """A request sent to the probe by `ask`; ``asked.caller.reply(…)`` answers."""
+    """A request that came by `ask`; ``received.caller.reply(…)`` answers it."""
 
     request: Any
     caller: Caller[Any]
@@ -61,14 +62,14 @@ class ReceivedAsk:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedTell:
-    """A request sent to the probe by `tell`."""
+    """A request that came by `tell`."""
 
     request: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A method called on the probe by reference; `caller` is None for a cast."""
+    """A call of a method reference; `caller` is None for a cast."""
 
     method: Callable[..., Any]
     args: tuple[Any, ...]
@@ -77,18 +78,18 @@ class ReceivedCall:
 
 
 class ReceivedMessage(NamedTuple):
-    """A message, and when it came by the loop's clock."""
+    """A message, and its arrival by the loop's clock."""
 
     at: float
     message: Any
 
 
 class ProbeCrash(Exception):
-    """What a probe dies of when a test crashes it and says no more."""
+    """The default exception of `Probe.crash`."""
 
 
 class _ProbeBehaviour(Behaviour):
-    """The behaviour of a probe: every message goes to the test."""
+    """The behaviour of a probe: passes every message to the test."""
 
     __slots__ = ("_end", "_process", "_record")
 
@@ -118,24 +119,24 @@ class _ProbeBehaviour(Behaviour):
     def _message(self, message: object) -> None:
         node = self._process.node
         if type(message) is Exit and node.stopping and message.pid == node.root_pid():
-            lifecycle.begin_exit(self._process, message.reason)  # the node closes: not to be trapped
+            lifecycle.begin_exit(self._process, message.reason)  # the node is closing, which the probe must not trap
         else:
             self._record(message)
 
-    def _otp_on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - what every behaviour is told
+    def _otp_on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the signature of behaviours
         self._end()
 
 
 class Probe:
-    """A process that records. Make it inside a node: ``probe = Probe()``; it ends with the node, or when told to."""
+    """A recording process. Make it inside a node: ``probe = Probe()``. It ends with the node, or on demand."""
 
     def __init__(
         self, label: str = "probe", *, name: Hashable | Via | None = None, trap_exit: bool = True, later: bool = False
     ) -> None:
-        """It traps exits unless told otherwise; `name` registers it. `later` leaves the start to `begin`."""
+        """It traps exits by default; `name` registers it. With `later`, `begin` starts it."""
         self.label = label
         self.received: list[ReceivedMessage] = []
-        """Everything that came, in order."""
+        """All messages, in order."""
         self._pending: list[ReceivedMessage] = []
         self._waiting: asyncio.Future[None] | None = None
         self._process: Process
@@ -145,41 +146,43 @@ class Probe:
             self.begin(current_node())
 
     def begin(self, node: Node) -> None:
-        """Start it in this node."""
+        """Start the process in this node."""
         process = self._process = node.create(None, self.label)
         process.behaviour = _ProbeBehaviour(process, self._take, self._wake)
         process.trap_exit = self._trap_exit
-        process.idle_activity = DOZING  # every message passes the mailbox: there is no method that a call could run
+        process.idle_activity = (
+            DOZING  # no call runs inline, since there are no methods: every message goes through the mailbox
+        )
         process.settle()
         if self._name is not None:
             register_process(process, self._name)
 
-    # --- what it is
+    # --- properties
 
     @property
     def pid(self) -> Pid:
-        """Its address."""
+        """Its pid."""
         return self._process.pid
 
     @property
     def ref(self) -> Ref[Any]:
-        """A handle on it, to give away."""
+        """A ref to it."""
         return Ref.of(self._process)
 
     @property
     def reason(self) -> ExitReason | None:
-        """What it died of; None while it lives."""
+        """Its exit reason; None while it lives."""
         return self._process.reason
 
     @property
     def pending(self) -> list[Any]:
-        """What came and no `expect` has taken yet."""
+        """The messages that no `expect` has taken yet."""
         return [each.message for each in self._pending]
 
     def __repr__(self) -> str:
         return f"<Probe {self._process}{'' if self.reason is None else f', {self.reason}'}>"
 
-    # --- what came
+    # --- received messages
 
     def _take(self, message: object) -> None:
         received = ReceivedMessage(clock.now(self._process.node.loop), message)
@@ -196,9 +199,10 @@ class Probe:
     @overload
     async def expect(self, pattern: object, *where: Callable[[Any], object], within: float = WITHIN) -> Any: ...
     async def expect(self, pattern: object, *where: Callable[[Any], object], within: float = WITHIN) -> Any:
-        """The next message that fits, taken out of `pending`; fails when none comes in time.
+        """The next matching message, removed from `pending`; fails after `within` seconds without one.
 
-        `pattern` is a class, a predicate, or a value to be equal to; `where` are predicates that have to hold as well.
+        `pattern` is a class, a predicate, or an equal value; all predicates `where` must hold as well.
+
         """
         __tracebackhide__ = True
         deadline = clock.now(self._process.node.loop) + within
@@ -220,26 +224,26 @@ class Probe:
     async def expect_nothing(
         self, pattern: object = object, *where: Callable[[Any], object], within: float = WITHIN
     ) -> None:
-        """Fails as soon as a message that fits is there; returns when so much time has passed without one."""
+        """Fail as soon as a matching message arrives; return after `within` seconds without one."""
         __tracebackhide__ = True
         deadline = clock.now(self._process.node.loop) + within
         while True:
             for each in self._pending:
                 if _matches(each.message, pattern, where):
                     what = "nothing" if pattern is object and not where else f"no {_pattern_text(pattern, where)}"
-                    raise AssertionError(f"{self!r} was to get {what}, and got {each.message!r}{self._pending_text()}")
+                    raise AssertionError(f"{self!r} expected {what}, and got {each.message!r}{self._pending_text()}")
             if self.reason is not None or not await self._wait_for_message(deadline):
                 return
 
     async def expect_down(self, who: Monitor | object, *, within: float = WITHIN) -> ExitReason:
-        """The `Down` of a monitor, or of whichever process; returns the reason."""
+        """The reason in the `Down` message of a monitor, or of any monitor of that process."""
         __tracebackhide__ = True
         pid = None if isinstance(who, Monitor) else self._pid_of(who)
         down: Down = await self.expect(Down, lambda down: down.ref is who or down.pid == pid, within=within)
         return down.reason
 
     async def expect_exit(self, who: object, *, within: float = WITHIN) -> ExitReason:
-        """The trapped exit signal of a process; returns the reason."""
+        """The reason in the trapped exit signal of a process."""
         __tracebackhide__ = True
         pid = self._pid_of(who)
         exited: Exit = await self.expect(Exit, lambda exited: exited.pid == pid, within=within)
@@ -248,11 +252,11 @@ class Probe:
     def _pid_of(self, who: object) -> Pid | None:
         _, pid, name = api.resolve(self._process.node, who)
         if pid is None:
-            raise ActorError(f"nobody is registered as {name!r}: give the pid, or the monitor")
+            raise ActorError(f"no process is registered as {name!r}: give the pid, or the monitor")
         return pid
 
     async def _wait_for_message(self, deadline: float) -> bool:
-        """Whether something happened before the deadline."""
+        """Wait for a message or the probe's exit. Returns False at the deadline."""
         loop = self._process.node.loop
         waiting = self._waiting = loop.create_future()
         timer = loop.call_at(deadline, waiting.cancel)
@@ -268,47 +272,47 @@ class Probe:
             return f"; {len(self.received)} messages came, and all were expected" if self.received else "; nothing came"
         return "; these came:" + "".join(f"\n  at {each.at:g} s: {each.message!r}" for each in self._pending)
 
-    # --- what it does
+    # --- actions
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function as this process: whatever asks who is calling, such as `link` or `send`, finds the probe."""
+        """Call a function in the context of this process, so that `link` or `send`, for example, act for the probe."""
         return self._process.own_context().run(function, *args, **kwargs)
 
     async def act(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """As `run`, for an async function: ``await probe.act(start_link, Counter, 2)``."""
+        """`run` for an async function: ``await probe.act(start_link, Counter, 2)``."""
         process = self._process
         return await process.node.loop.create_task(function(*args, **kwargs), context=process.own_context())
 
     def link(self, who: object) -> None:
-        """Link it to another process."""
+        """Link the probe to another process."""
         self.run(api.link, who)
 
     def unlink(self, who: object) -> None:
-        """Take the link away."""
+        """Remove the link."""
         self.run(api.unlink, who)
 
     def monitor(self, who: object) -> Monitor:
-        """Have it told of a process's end."""
+        """Monitor a process."""
         return self.run(api.monitor, who)
 
     def demonitor(self, ref: Monitor, *, flush: bool = False) -> bool:
         """End a monitor."""
         return self.run(api.demonitor, ref, flush=flush)
 
-    def trap_exit(self, on: bool = True) -> bool:  # noqa: FBT001, FBT002 - as the function of that name
-        """Have exit signals come as messages, or end it. Returns what it was."""
+    def trap_exit(self, on: bool = True) -> bool:  # noqa: FBT001, FBT002 - the signature of the function `trap_exit`
+        """Trap exits, or stop trapping. Returns the previous setting."""
         return self.run(api.trap_exit, on)
 
     def exit(self, who: object, reason: object) -> None:
-        """Send an exit signal, in its name."""
+        """Send an exit signal from the probe."""
         self.run(api.exit, who, reason)
 
     def stop(self, reason: object = NORMAL) -> None:
-        """End it, with this reason."""
+        """Stop the probe with this reason."""
         lifecycle.begin_exit(self._process, as_reason(reason))
 
     def crash(self, error: BaseException | None = None) -> None:
-        """End it as if its code had raised."""
+        """Crash the probe."""
         lifecycle.begin_exit(self._process, Crash(ProbeCrash("on demand") if error is None else error))
 
 

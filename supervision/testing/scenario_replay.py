@@ -1,7 +1,8 @@
-"""Plays a scenario under a plan of faults, in a given order of delivery, and tells what happened; from the command line, too.
+"""Scenario replay: runs a scenario with a fault plan and a delivery order, from Python or from the command line; and shrinks failing plans.
 
-A scenario is an async function without arguments, or with one called `plan` if it wants to `inject` that itself. It
-runs on virtual time. The same scenario, plan and seed print the same, byte for byte, in any interpreter.
+A scenario is an async function without arguments, or with one called `plan` if it injects the faults itself. It runs on virtual time. The same scenario,
+plan and seed print the same text, byte for byte, in any interpreter.
+
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Scenario: TypeAlias = "Callable[..., Any]"
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """How a scenario went."""
+    """The result of a replay."""
 
     history: History
     error: BaseException | None
@@ -41,16 +42,16 @@ class ReplayResult:
 
     @property
     def failed(self) -> bool:
-        """Whether it raised, or its history is not in order."""
+        """Whether the scenario raised, or its history violates an invariant."""
         return self.error is not None or bool(self.findings)
 
     def fails_like(self, other: ReplayResult) -> bool:
-        """Whether both failed in the same way: by the same type of error, and against the same rules."""
+        """Whether both failed with the same type of exception and violations of the same rules."""
         mine, theirs = ((type(each.error), {finding.rule for finding in each.findings}) for each in (self, other))
         return self.failed and mine == theirs
 
     def text(self) -> str:
-        """The history, and what is wrong: the same for the same run."""
+        """The history and the failures; the same for each replay of the run."""
         lines = [self.history.text().rstrip()] if self.history.events else []
         lines += [f"wrong: {finding}" for finding in self.findings]
         if self.error is not None:
@@ -69,7 +70,7 @@ def play(
     messages: bool = False,
     unordered: Iterable[str] = (),
 ) -> ReplayResult:
-    """Run a scenario in a node of its own, on virtual time, under a plan; what it raises is part of how it went."""
+    """Run a scenario in a node of its own, on virtual time, with a plan. An exception becomes part of the result."""
     faults = FaultPlan() if plan is None else plan
     stage = IsolatedRun(seed=seed, log=False)
     error: BaseException | None = None
@@ -85,22 +86,22 @@ def play(
     with Recorder(stage.node, messages=messages) as recorder:
         try:
             stage.run(main)
-        except (Exception, SystemExit) as raised:  # noqa: BLE001 - that is how it went
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - part of the result
             error = raised
     return ReplayResult(recorder.history, error, tuple(check(recorder.history, unordered=unordered)))
 
 
 def load_scenario(where: str) -> Scenario:
-    """The function that `file.py:function` names."""
+    """The function that `file.py:function` names. Raises `LookupError`."""
     path, _, name = where.rpartition(":")
     file = Path(path)
     if not path or not file.is_file():
-        raise LookupError(f"{where!r} names no scenario: give file.py:function")
+        raise LookupError(f"{where!r} is not a scenario: give file.py:function")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
-        raise LookupError(f"{path} is no file of Python")
+        raise LookupError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # as dataclasses and pickle want it
+    sys.modules[file.stem] = module  # dataclasses and pickle look the module up there
     sys.path.insert(0, str(file.parent.resolve()))
     try:
         spec.loader.exec_module(module)
@@ -119,19 +120,19 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for command, words in (
-        ("replay", "print what happens; the exit status is 1 if it fails"),
+        ("replay", "print the history; the exit status is 1 if the scenario fails"),
         ("shrink", "print the smallest plan found that makes it fail"),
     ):
         each = commands.add_parser(command, help=words, description=words)
         each.add_argument("scenario", help="an async function: file.py:function")
         each.add_argument("plan", nargs="?", help="a file that holds the plan as JSON; none: no faults")
-        each.add_argument("--seed", type=int, help="of the order of delivery")
-        each.add_argument("--messages", action="store_true", help="show what is sent without waiting, too")
+        each.add_argument("--seed", type=int, help="the seed of the delivery order")
+        each.add_argument("--messages", action="store_true", help="show casts, tells and plain messages too")
         each.add_argument(
-            "--unordered", action="append", default=[], metavar="LABEL", help="who may answer out of order"
+            "--unordered", action="append", default=[], metavar="LABEL", help="a process that may answer out of order"
         )
         if command == "shrink":
-            each.add_argument("--tries", type=int, default=MOST_TRIES, help="how many runs at most")
+            each.add_argument("--tries", type=int, default=MOST_TRIES, help="the maximal number of runs")
     given = parser.parse_args(arguments)
     try:
         scenario = load_scenario(given.scenario)
@@ -156,15 +157,15 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
     return int(played.failed)
 
 
-# --- Makes a plan that fails as small as can be: fewer faults, then rounder times and no extras, then plainer kinds.
-# Deterministic, and bounded: the same plan and the same answers give the same plan, after at most so many tries. The
-# search itself neither runs nor awaits anything; it asks, and is told.
+# --- Shrinking: finds a smaller plan that still fails, with fewer faults, then rounder times and fewer fields, then simpler kinds.
+# # Deterministic and bounded by a number of tries. The search is a generator that yields plans and is told whether they failed, so that sync and async
+# # callers share it.
 
 MOST_TRIES: Final = 200
 
 
 def shrink(plan: FaultPlan, fails: Callable[[FaultPlan], bool], *, tries: int = MOST_TRIES) -> FaultPlan:
-    """The smallest plan found that still `fails`. Raises `ValueError` when the plan given does not."""
+    """The smallest plan found that still `fails`. Raises `ValueError` if the given plan does not."""
     best = _ShrinkState(plan, tries)
     for candidate in _candidate_plans(best):
         best.failed = fails(candidate)
@@ -174,7 +175,7 @@ def shrink(plan: FaultPlan, fails: Callable[[FaultPlan], bool], *, tries: int = 
 async def shrink_async(
     plan: FaultPlan, fails: Callable[[FaultPlan], bool | Awaitable[bool]], *, tries: int = MOST_TRIES
 ) -> FaultPlan:
-    """As `shrink`, with a `fails` that may be awaited."""
+    """`shrink` with a `fails` that may be async."""
     best = _ShrinkState(plan, tries)
     for candidate in _candidate_plans(best):
         told = fails(candidate)
@@ -183,19 +184,19 @@ async def shrink_async(
 
 
 class _ShrinkState:
-    """The smallest plan so far, and what was tried."""
+    """The smallest failing plan so far, and the plans that were tried."""
 
     def __init__(self, plan: FaultPlan, tries: int) -> None:
         self.plan = plan
         self.failed = False
-        """Whether the plan that was tried last did."""
+        """Whether the plan tried last failed."""
         self.fails = False
-        """Whether any has."""
+        """Whether the original plan failed."""
         self._tries = tries
         self._seen: set[FaultPlan] = {plan}
 
     def try_candidate(self, candidate: FaultPlan) -> Generator[FaultPlan, None, FaultPlan]:
-        """Have a candidate tried; it is the best if it fails as well. Returns what is the best then."""
+        """Try a candidate, and keep it if it fails. Returns the smallest plan."""
         if candidate not in self._seen and self._tries > 0:
             self._seen.add(candidate)
             self._tries -= 1
@@ -205,14 +206,14 @@ class _ShrinkState:
         return self.plan
 
     def smallest(self) -> FaultPlan:
-        """The smallest, once all is tried. Raises `ValueError`."""
+        """The smallest plan. Raises `ValueError` if the original did not fail."""
         if not self.fails:
             raise ValueError(f"this plan does not fail, so there is nothing to shrink:\n{self.plan}")
         return self.plan
 
 
 def _candidate_plans(best: _ShrinkState) -> Iterator[FaultPlan]:
-    """Yields plans to try; the loop that tries one says in `failed` whether it has."""
+    """The plans to try; the caller sets `failed` after each."""
     yield best.plan
     best.fails = best.failed
     before = None
@@ -224,7 +225,7 @@ def _candidate_plans(best: _ShrinkState) -> Iterator[FaultPlan]:
 
 
 def _without_faults(best: _ShrinkState) -> Iterator[FaultPlan]:
-    """Delta debugging: leave out halves, then quarters, and so on down to single faults."""
+    """Delta debugging: leave out halves, then quarters, down to single faults."""
     size = len(best.plan)
     while size:
         at = 0
@@ -237,7 +238,7 @@ def _without_faults(best: _ShrinkState) -> Iterator[FaultPlan]:
 
 
 def _with_simpler_faults(best: _ShrinkState, variants: Callable[[Fault], Iterator[Fault]]) -> Iterator[FaultPlan]:
-    """For each fault, the first variant of it that does as well, until there is none."""
+    """For each fault, replace it by its first variant that still fails, until none does."""
     at = 0
     while at < len(best.plan):
         faults = best.plan.faults
@@ -250,7 +251,7 @@ def _with_simpler_faults(best: _ShrinkState, variants: Callable[[Fault], Iterato
 
 
 def _rounder_variants(fault: Fault) -> Iterator[Fault]:
-    """A rounder time, and without what is not needed; each of them shorter to write than the one before."""
+    """Variants without unneeded fields and with rounder times, each shorter to write."""
     for field in ("reason", "count", "seconds"):
         if getattr(fault, field) is not None:
             yield fault.but(**{field: None})
@@ -272,13 +273,13 @@ def _plainer_variants(fault: Fault) -> Iterator[Fault]:
         yield fault.but(what=kind)
 
 
-# --- Keeps the plan of a failed test in a file, and says what replays it.
+# --- The plan of a failed test in a file, and the command that replays it.
 
 
 def replay_instructions(
     plan: FaultPlan, test: str, place: Path | None, seed: int | None, shrunk_from: int | None
 ) -> str:
-    """What to show with a failure: the plan, and how to play it again. `place` is its file, or the folder for one."""
+    """The text for a failed test: the plan, and the command that replays it. `place` is the plan's file, or the folder for a new one."""
     lines = str(plan).splitlines()
     if shrunk_from is not None:
         lines.append(f"(the smallest found, of {shrunk_from} faults)")

@@ -1,4 +1,4 @@
-"""Processes that a test owns: started under a supervisor of its own, killed on purpose, and seen to come back."""
+"""Processes under the supervisor of a test: started, stopped, killed on purpose, and awaited until they restart."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 
-WITHIN = 5.0  # how long a death and a restart may take unless told otherwise, by the loop's clock
-_TURNS = 64  # turns of the loop in which most restarts are over
-_POLL_SECONDS = 0.01  # from then on it is looked for at this interval, and at each report
+WITHIN = 5.0  # the default timeout for an exit and a restart, by the loop's clock
+_TURNS = 64  # loop iterations in which most restarts are complete
+_POLL_SECONDS = 0.01  # the interval of later checks; each report triggers one too
 
 _supervisors: WeakKeyDictionary[Node, Ref[Supervisor]] = WeakKeyDictionary()
 
 
 async def own_supervisor() -> Ref[Supervisor]:
-    """The supervisor of this node that belongs to the test; it never gives up, and stops with the node."""
+    """The test's own supervisor in this node; it never gives up, and stops with the node."""
     node = current_node()
     ref = _supervisors.get(node)
     if ref is None or not api.is_alive(ref):
@@ -53,10 +53,10 @@ async def start_supervised(spec: ChildSpec[R], /) -> R: ...
 @overload
 async def start_supervised(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Ref[S]: ...
 async def start_supervised(what: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Start a child of the test's own supervisor: a spec, or a server's class with its constructor's arguments.
+    """Start a child of the test's own supervisor: a spec, or a server class with its constructor's arguments.
 
-    It is restarted as its spec says (always, unless it says otherwise), and stopped at the end of the test, the child
-    that was started last first. A class may be started more than once.
+    It is restarted as its spec says (permanent by default). At the end of the test the children are stopped in reverse order. A class may be started several times.
+
     """
     supervisor = await own_supervisor()
     if is_spec(what):
@@ -71,7 +71,7 @@ async def start_supervised(what: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 async def stop_supervised(who: Ref[Any] | Pid | Hashable) -> None:
-    """Stop a child of the test's supervisor before the test ends, and forget it: by its ref, its pid or its id."""
+    """Stop and remove a child of the test's supervisor: by ref, pid or id."""
     supervisor = await own_supervisor()
     handle: Any = who
     pid = handle if isinstance(handle, Pid) else getattr(handle, "pid", None)
@@ -91,10 +91,10 @@ async def kill(who: object, *, successor: Literal[True], within: float = WITHIN)
 @overload
 async def kill(who: object, *, successor: Literal[False] = False, within: float = WITHIN) -> ExitReason: ...
 async def kill(who: object, *, successor: bool = False, within: float = WITHIN) -> Any:
-    """Kill a process and wait until it is gone; returns the reason, which is another one if it was dying already.
+    """Kill a process and wait for its exit. Returns the reason, which differs from killed if it was exiting already.
 
-    With `successor`, also wait until its supervisor has started it again, or another process has its name, and return a
-    `Ref` to that one.
+    With `successor`, also wait until its supervisor has restarted it, or another process has its name, and return a `Ref` to that one.
+
     """
     if successor:
         async with restart_of(who, within=within) as again:
@@ -117,16 +117,16 @@ def _process_of(who: object) -> Process:
 
 
 class RestartedProcess:
-    """What `restart_of` will find: the successor is known once the block is over."""
+    """The process that `restart_of` follows; the successor is known after the block."""
 
     def __init__(self, old: Pid) -> None:
-        """`old` is who is to be followed."""
+        """`old` is the process to follow."""
         self.old = old
         self.pid: Pid | None = None
 
     @property
     def ref(self) -> Ref[Any]:
-        """A handle on the successor."""
+        """A ref to the successor."""
         if self.pid is None:
             raise RuntimeError("the successor is known when the block of restart_of() is over")
         return Ref(self.pid)
@@ -134,7 +134,7 @@ class RestartedProcess:
 
 @asynccontextmanager
 async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[RestartedProcess]:
-    """Do in the block what makes a process end, and leave it when its successor runs.
+    """A block that makes a process exit; it is left when the successor runs.
 
     ::
 
@@ -142,7 +142,8 @@ async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[R
             counter.cast(Counter.crash)
         assert await again.ref.call(Counter.value) == 0
 
-    The successor is the process that runs in its place under the same supervisor, or else has the same name.
+    The successor is the process with the same place under the same supervisor, or else with the same name.
+
     """
     process = _process_of(who)
     find_successor = _successor_finder(process)
@@ -152,7 +153,7 @@ async def restart_of(who: object, *, within: float = WITHIN) -> AsyncGenerator[R
 
 
 def _successor_finder(process: Process) -> Callable[[], Pid | None]:
-    """A function that finds the successor of this process."""
+    """A function that returns the successor of this process, once there is one."""
     old = process.pid
     parent = process.parent
     supervisor = None if parent is None else parent.behaviour
@@ -162,7 +163,7 @@ def _successor_finder(process: Process) -> Callable[[], Pid | None]:
             return lambda: None if children[0].pid == old else children[0].pid
     names: tuple[Hashable, ...] = tuple(process.names or ())
     if not names:
-        raise LookupError(f"{process} has no supervisor and no name, so nobody can come in its place")
+        raise LookupError(f"{process} has no supervisor and no name, so it has no successor")
 
     def by_name() -> Pid | None:
         for name in names:

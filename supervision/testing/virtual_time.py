@@ -1,22 +1,21 @@
-"""An asyncio event loop whose clock jumps instead of waiting.
+"""An asyncio event loop on virtual time: its clock jumps to the next timer instead of waiting.
 
-`VirtualLoop.time()` begins at 0 and stands still while code runs. When nothing is ready and only timers are left, it
-jumps to the next of them, so a test of a whole day takes no time, and always takes the same. All that asks the loop
-moves with it: `asyncio.sleep`, `asyncio.timeout`, anyio, deadlines of calls, restart windows.
+`VirtualLoop.time()` begins at 0 and stands still while code runs. When nothing is ready and only timers are left, it jumps to the next one, so a test of a
+whole day takes no time, and always the same. Everything that uses the loop's clock follows it: `asyncio.sleep`, `asyncio.timeout`, anyio, deadlines of calls,
+restart windows.
 
-The rule depends on what may still come from outside the loop:
+What the clock does depends on what may still arrive from outside the loop:
 
-- Nothing outside: the clock jumps. If there is no timer either, nothing can ever happen, and that is a `Deadlock`.
-- A thread is at work (a job of an executor, `asyncio.to_thread`, `anyio.to_thread`, a thread that was started since
-  the loop was made): the clock stands, so no deadline fires because a machine was slow. A thread that works for
-  longer than `THREAD_PATIENCE` has the clock go on, by real time.
-- Threads that wait themselves (for a lock, a queue, a future that the loop has to settle), or sockets both ends of
-  which this loop has: after a short real pause in which nothing moves, as if nothing were outside.
-- A descriptor whose other end is elsewhere, or a child process: the clock goes by real time.
+- Nothing: it jumps. Without a timer nothing can ever happen, which is a `Deadlock`.
+- A working thread (an executor job, `asyncio.to_thread`, `anyio.to_thread`, or a thread started since the loop was created): it stands still, so that
+  no deadline expires because a machine is slow. After `THREAD_PATIENCE` it follows real time.
+- Threads that wait (for a lock, a queue, or a future that the loop has to settle), or sockets with both ends in this loop: it jumps after a short real
+  pause without any change.
+- A descriptor whose other end is elsewhere, or a child process: it follows real time.
 
-Three things are beyond it: a thread that blocks in C code (a raw lock, a socket) looks as if it worked; one that was
-there before the loop counts only while a job is out, and before a deadlock is called; and a signal that is yet to come
-(`signal.alarm`) is not seen coming.
+Three limits: a thread that blocks in C code (a raw lock, a socket) looks like a working one; a thread from before the loop counts only while an executor job
+is running, and before a deadlock is raised; and a future signal (`signal.alarm`) is not foreseen.
+
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-THREAD_PATIENCE: Final = 5.0  # real seconds that a thread may work while the clock stands
-SETTLE_PAUSE: Final = 0.05  # real seconds in which a thread that could go on would have
-POLL_SECONDS: Final = 0.02  # real seconds between two looks at who works
-MOST_JUMPS: Final = 1_000_000  # jumps during which the main task waits for one and the same thing
-_NANOSECOND: Final = 1e-9  # what asyncio takes for the resolution of any clock
+THREAD_PATIENCE: Final = 5.0  # real seconds for which a thread may work while the clock stands still
+SETTLE_PAUSE: Final = 0.05  # real seconds after which a thread that could continue would have
+POLL_SECONDS: Final = 0.02  # real seconds between two checks for working threads
+MOST_JUMPS: Final = 1_000_000  # jumps during which the main task may wait for the same future
+_NANOSECOND: Final = 1e-9  # asyncio's resolution of every clock
 
 
 _ASYNCIO: Final = str(Path(asyncio.__file__).parent)
@@ -69,7 +68,7 @@ _made_at: WeakKeyDictionary[asyncio.Future[Any], str] = WeakKeyDictionary()
 
 
 def made_at(task: asyncio.Task[Any]) -> str | None:
-    """The line that made a task, if its loop was a virtual one or in debug mode."""
+    """Where a task was created, if its loop is a virtual one or in debug mode."""
     traced = getattr(task, "_source_traceback", None)
     return f"{traced[-1].filename}:{traced[-1].lineno}" if traced else _made_at.get(task)
 
@@ -79,11 +78,11 @@ class Deadlock(Exception):
 
 
 class Livelock(Deadlock):
-    """Timers go round and round, and the main task waits for something that they do not bring."""
+    """Timers fire again and again while the main task waits for something that they never cause."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """The system's selector, which asyncio cannot make wait: whether to wait is the loop's to say."""
+    """A selector in which asyncio never blocks: the loop decides whether to wait, jump or raise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,10 +97,10 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop. `run` makes one; `asyncio.Runner(loop_factory=VirtualLoop)` works as well."""
+    """An event loop on virtual time, for `run` or `asyncio.Runner(loop_factory=VirtualLoop)`."""
 
     def __init__(self, *, patience: float = THREAD_PATIENCE, rounds: int = MOST_JUMPS) -> None:
-        """It is 0 o'clock."""
+        """The clock starts at 0."""
         self._now = 0.0
         self._forced = -math.inf
         self._jobs = {False: 0, True: 0}
@@ -111,7 +110,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._round = 0
         self._waiting_for: object = None
         self.main: asyncio.Task[Any] | None = None
-        """The task for which all this is done: a deadlock cancels it, so that it is told where it waits."""
+        """The task for which the loop runs: a deadlock cancels it, so that its traceback shows where it waits."""
         self.deadlock: Deadlock | None = None
         self._real = _Selector()
         super().__init__(self._real)
@@ -119,11 +118,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._real.idle = self._idle
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._now
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """As in any loop; the clock stands while the job is done."""
+        """As in any loop; the clock stands still while the job runs."""
         future = super().run_in_executor(executor, func, *args)
         if not future.done():
             far = executor is not None and not isinstance(executor, ThreadPoolExecutor)  # in another OS process
@@ -135,9 +134,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jobs[far] -= 1
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        """As in any loop; where it was made is kept for the leak check."""
+        """As in any loop; the line is recorded for the leak check."""
         task = super().create_task(coro, **options)
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to it
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented, despite the name
         while frame is not None and frame.f_code.co_filename.startswith(_ASYNCIO):
             frame = frame.f_back
         if frame is not None:
@@ -145,7 +144,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return task
 
     async def advance(self, seconds: float) -> None:
-        """Let so much time pass, whatever holds the clock."""
+        """Advance the clock by so many seconds, even while a thread is working."""
         self._forced = max(self._forced, self._now + seconds)
         await asyncio.sleep(seconds)
 
@@ -177,14 +176,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._outside.sample(self._jobs[False], all_threads=upcoming is None)
 
     def _upcoming(self) -> float | None:
-        """When the next timer is due. The base class has just dropped cancelled ones from the front of its heap."""
-        scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled")  # noqa: B009 - a private of the base class
+        """The time of the next timer. The base class has just removed cancelled ones from the front of its heap."""
+        scheduled: list[asyncio.TimerHandle] = getattr(self, "_scheduled")  # noqa: B009 - a private attribute of the base class
         if not scheduled or math.isinf(scheduled[0].when()):
             return None
         return scheduled[0].when()
 
     def _wait_real_time(self, upcoming: float | None) -> Events:
-        """Time goes by as it really does."""
+        """Follow real time until an event, or for one poll interval."""
         began = time.monotonic()
         events = self._real.wait(POLL_SECONDS if upcoming is None else min(POLL_SECONDS, upcoming - self._now))
         later = self._now + time.monotonic() - began
@@ -195,13 +194,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return events
 
     def _jump(self, upcoming: float | None) -> Events:
-        # A thread that ended before the look has woken the loop before: now, and not before the look, that must have arrived.
+        # A thread that ended before the sample was taken has written to the self-pipe: check for that event before jumping.
         if events := self._real.wait(0):
             return events
         self._worked_since = None
         if upcoming is None:
             return self._deadlocked(
-                Deadlock("nothing can ever happen: no timer, no thread, no I/O, and everybody waits")
+                Deadlock("nothing can ever happen: no timer, no thread, no I/O, and all tasks wait")
             )
         waiting_for = None if self.main is None else getattr(self.main, "_fut_waiter", None)
         if waiting_for is None or waiting_for is not self._waiting_for:
@@ -215,7 +214,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _set_time(self, upcoming: float) -> None:
         self._now = upcoming
-        # A timer is due when it lies before now plus this. A nanosecond is nothing after half a year: that sum would be now.
+        # asyncio runs timers that are due before now plus the clock's resolution. After half a year a nanosecond is below the float's precision, and no timer would
+        # # ever be due: so the resolution grows with the clock.
         self._clock_resolution = max(_NANOSECOND, 2 * math.ulp(upcoming))
 
     def _deadlocked(self, error: Deadlock) -> Events:
@@ -229,32 +229,35 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 async def advance(seconds: float) -> None:
-    """Let so much virtual time pass, whatever holds the clock: for a thread that is stuck on purpose."""
+    """Advance the virtual clock by so many seconds, even while a thread is working."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
-        message = f"advance() moves a virtual clock, and the one of {loop!r} is real"
+        message = f"advance() needs a VirtualLoop, and {loop!r} follows real time"
         raise TypeError(message)
     await loop.advance(seconds)
 
 
-# --- What each task waits for, in words: for the reader who has to find out why nothing happens.
+# --- What each task waits for, as text for the messages of `Deadlock`.
 
-# The code of the engine's own steps, whose frames say nothing about a test.
+# Code objects of the engine's own frames, which say nothing about a test.
 _WORKER, _FINISH = (vars(node.WorkerTasks)[name].__code__ for name in ("_work", "_finish"))
 _DRIVER = vars(node.ContextCoroutine)["__await__"].__code__
 _ENGINE_CODE = {_WORKER, _FINISH, _DRIVER}
-_OUR_FILES = {clock.__file__, str(Path(__file__).with_name("isolated_run.py"))}  # files of which the same holds
+_OUR_FILES = {
+    clock.__file__,
+    str(Path(__file__).with_name("isolated_run.py")),
+}  # files whose frames are left out as well
 _LIBRARY = sysconfig.get_path("stdlib") + os.sep
-_DEEPEST_CHAIN = 1000  # coroutines in one another; a chain that is longer goes in circles
+_DEEPEST_CHAIN = 1000  # the longest chain of coroutines; a longer one is a cycle
 
 
 def _awaited_by(awaitable: Any) -> Any:
-    """What a suspended coroutine or generator is waiting in."""
+    """The awaitable in which a suspended coroutine or generator waits."""
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
         found = getattr(awaitable, name, None)
         if found is not None:
             return found
-    # A worker of the engine drives a handler's coroutine by hand, in another context.
+    # The engine's workers drive a handler's coroutine by hand, to run it in another context.
     frame: FrameType | None = getattr(awaitable, "gi_frame", None)
     driver = frame is not None and frame.f_code is _DRIVER
     return frame.f_locals.get("coroutine") if frame is not None and driver else None
@@ -274,7 +277,7 @@ def _all_frames(task: asyncio.Task[Any]) -> list[FrameType]:
 
 
 def suspended_frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Where a task is suspended: the frames of its coroutines, outermost first, without those of the engine."""
+    """Where a task is suspended: the frames of its coroutines, outermost first, without the engine's."""
     return [
         frame
         for frame in _all_frames(task)
@@ -283,26 +286,26 @@ def suspended_frames(task: asyncio.Task[Any]) -> list[FrameType]:
 
 
 def is_worker(task: asyncio.Task[Any]) -> bool:
-    """Whether the engine made this task, to run handlers in."""
+    """Whether the task is a worker of the engine, which runs handlers."""
     at = _all_frames(task)
     return bool(at) and at[0].f_code is _WORKER
 
 
 def handled_process(task: asyncio.Task[Any]) -> Process | None:
-    """The process whose handler a worker is in."""
+    """The process whose handler a worker is running."""
     found = (frame.f_locals.get("process") for frame in _all_frames(task) if frame.f_code in _ENGINE_CODE)
     return next((process for process in found if process is not None), None)
 
 
 def innermost_own_frame(frames: list[FrameType]) -> FrameType | None:
-    """The innermost frame that is not Python's own library; that, if there is no other."""
+    """The innermost frame outside the standard library; or the innermost one, if there is no other."""
     return next((frame for frame in reversed(frames) if not frame.f_code.co_filename.startswith(_LIBRARY)), None) or (
         frames[-1] if frames else None
     )
 
 
 def frame_text(frame: FrameType) -> str:
-    """A frame as a line: file, line number, function, and the source when it can be read."""
+    """File, line number, function and source of a frame."""
     name, line = frame.f_code.co_filename, frame.f_lineno
     source = linecache.getline(name, line).strip()
     short = os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name
@@ -310,7 +313,7 @@ def frame_text(frame: FrameType) -> str:
 
 
 def describe_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """All tasks of a loop that are not done, each with where it waits; then the processes that wait for others."""
+    """All unfinished tasks of a loop with their stacks, then the processes that wait for others."""
     lines: list[str] = []
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
         at = suspended_frames(task)
@@ -328,63 +331,63 @@ def describe_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
     return lines or ["there is no task at all"]
 
 
-# --- What outside an event loop may still wake it: threads at work, and descriptors whose other end is elsewhere.
-# A virtual clock may only jump when nothing can come any more before the next timer. That is never certain of a thread,
-# but its stack tells most: one that waits for a lock, a queue or a future has to be woken by another thread, and an
-# idle thread of a pool is no danger at all.
+# --- What may still wake an event loop from outside: working threads, and descriptors whose other end is elsewhere.
+# # The clock may jump only if nothing can arrive before the next timer. For threads that is a heuristic by their stacks: one that waits for a lock, a queue or a
+# # future must be woken by another thread, and an idle pool thread is harmless. The alternative, waiting for every thread, would make tests with any
+# # library thread run on real time.
 
 _WAITING_IN = frozenset((threading.__file__, queue.__file__))
 _THREAD_RUNNERS = frozenset(
     ("run", "_bootstrap", "_bootstrap_inner")
-)  # of Thread: what it runs is a function written in C
+)  # methods of Thread: the target itself is written in C
 _TIMER = threading.Timer.run.__code__
-_POOL_WORKER = getattr(concurrent.futures.thread, "_worker").__code__  # noqa: B009 - private, and what every pool thread runs
+_POOL_WORKER = getattr(concurrent.futures.thread, "_worker").__code__  # noqa: B009 - private: the function of every pool thread
 _WATCHDOG = "greenroom-watchdog-"
-_CHILD_WATCH = "_do_waitpid"  # how Python 3.11 waits for a child process: in a thread
+_CHILD_WATCH = "_do_waitpid"  # Python 3.11 waits for a child process in a thread
 
 
 class ActivityLevel(IntEnum):
-    """How much of the outside there is; the greatest counts."""
+    """How active the outside is; the highest level counts."""
 
-    NONE = 0  # nothing can come
-    WAITING = 1  # threads that wait themselves, or sockets with both ends in this loop
-    WORKING = 2  # a thread is at work, or was just given some
-    OPEN = 3  # a descriptor or a child process: the world outside goes by real time
+    NONE = 0  # nothing can arrive
+    WAITING = 1  # threads that wait, or sockets with both ends in this loop
+    WORKING = 2  # a thread is working, or about to
+    OPEN = 3  # a descriptor or a child process, which need real time
 
 
 class ActivitySample(NamedTuple):
-    """What was seen. Two equal looks with a pause between them mean that nothing moved."""
+    """One observation. Two equal ones with a pause between them mean that nothing changed."""
 
     level: ActivityLevel
     marks: tuple[object, ...] = ()
 
 
 class ExternalActivity:
-    """The outside of one loop."""
+    """Observes the threads and descriptors around one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, selector: selectors.BaseSelector) -> None:
-        """Threads and descriptors that are there already belong to other code."""
+        """Existing threads and descriptors belong to other code."""
         self._loop = loop
         self._selector = selector
         self._before = set(threading.enumerate())
         self._own = {key.fd for key in selector.get_map().values()}
 
     def sample(self, jobs: int, *, all_threads: bool = False) -> ActivitySample:
-        """Look around. `jobs` are out with executors; `everybody` counts threads that were there before the loop."""
+        """Observe. `jobs` is the number of running executor jobs; `all_threads` includes threads from before the loop."""
         looks = [
             self._descriptor_sample(),
             *(self._thread_sample(each) for each in self._threads(all_threads=all_threads or jobs > 0)),
         ]
         hold = max((each.level for each in looks), default=ActivityLevel.NONE)
         if jobs and hold == ActivityLevel.NONE:
-            hold = ActivityLevel.WORKING  # no thread has taken the job yet, or its result is just on the way here
+            hold = ActivityLevel.WORKING  # no thread has taken the job yet, or its result is on its way to the loop
         return ActivitySample(hold, (jobs, *(mark for each in looks for mark in each.marks)))
 
     def threads(self) -> list[str]:
-        """Each thread that is not idle, with the line it is at."""
+        """Each active thread, with its current line."""
         found: list[str] = []
         for thread in self._threads(all_threads=True):
-            frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
+            frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, despite the name
             while frame is not None and frame.f_code.co_filename in _WAITING_IN and frame.f_back is not None:
                 frame = frame.f_back
             if frame is not None and self._thread_sample(thread).level != ActivityLevel.NONE:
@@ -402,7 +405,7 @@ class ExternalActivity:
     def _thread_sample(self, thread: threading.Thread) -> ActivitySample:
         if thread.name.startswith(_WATCHDOG) or self._is_idle(thread):
             return ActivitySample(ActivityLevel.NONE)
-        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - the documented way to it
+        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, despite the name
         if frame is None:
             return ActivitySample(ActivityLevel.WORKING)  # it is just starting
         if frame.f_code is _POOL_WORKER:
@@ -413,7 +416,7 @@ class ExternalActivity:
         return ActivitySample(hold, (thread.ident, id(frame), frame.f_lasti))
 
     def _is_idle(self, thread: threading.Thread) -> bool:
-        # anyio keeps its idle worker threads in a list that only the loop's own thread changes.
+        # anyio keeps idle worker threads in a list that only the loop's thread changes, so it can be read here
         idle: Any = getattr(thread, "idle_workers", ())
         return is_idle_pool_thread(thread) or (getattr(thread, "loop", None) is self._loop and thread in idle)
 
@@ -423,7 +426,10 @@ class ExternalActivity:
         watched = [key.fd for key in self._selector.get_map().values() if key.fd not in self._own]
         if not watched:
             return ActivitySample(ActivityLevel.NONE)
-        ours: set[int] = {*watched, *getattr(self._loop, "_transports", ())}  # a paused transport is not watched
+        ours: set[int] = {
+            *watched,
+            *getattr(self._loop, "_transports", ()),
+        }  # a paused transport is not in the selector
         ends = [end for fd in ours if (end := _socket_end(fd)) is not None]
         for fd in watched:
             end = _socket_end(fd)
@@ -433,10 +439,10 @@ class ExternalActivity:
 
 
 def _waits_for_thread(frame: FrameType) -> bool:
-    """Whether a thread's innermost frame is a wait that another thread has to end."""
+    """Whether a thread waits for another thread."""
     code = frame.f_code
     if code.co_filename == selectors.__file__:
-        # Another event loop. One with a timer will go on by itself.
+        # another event loop; one with a timer continues by itself
         timeout = frame.f_locals.get("timeout")
         return code.co_name == "select" and (timeout is None or timeout < 0)
     if code.co_filename not in _WAITING_IN or code.co_name in _THREAD_RUNNERS:
@@ -448,7 +454,7 @@ def _waits_for_thread(frame: FrameType) -> bool:
 
 
 class _SocketEnd(NamedTuple):
-    """One end of a connection."""
+    """One end of a socket connection."""
 
     family: int
     name: Any
@@ -456,14 +462,14 @@ class _SocketEnd(NamedTuple):
     listens: bool
 
     def is_peer_of(self, other: _SocketEnd) -> bool:
-        """Whether the other one is the other end of this. A client of a unix socket has no name to be known by."""
+        """Whether `other` is the other end. The client of a Unix socket has no address."""
         if self.peer:
             return bool(self.peer == other.name)
         return self.family != socket.AF_INET and bool(self.name) and bool(self.name == other.peer)
 
 
 def _socket_end(fd: int) -> _SocketEnd | None:
-    """The end of a connection that this descriptor is; None when it is something else."""
+    """The socket end of a descriptor; None for anything else."""
     with suppress(OSError):
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return None

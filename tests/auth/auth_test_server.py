@@ -1,4 +1,4 @@
-"""A server with a provider, asked by hand over each of its ways through HTTP; and, for each provider, what callers can show."""
+"""A server with an authentication provider, requested over HTTP; and, for each provider, the credentials that callers can show."""
 
 from __future__ import annotations
 

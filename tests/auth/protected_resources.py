@@ -1,4 +1,4 @@
-"""Protected resources to look at, and what their noes say."""
+"""Protected resources to test, and helpers that read their refusals."""
 
 from __future__ import annotations
 

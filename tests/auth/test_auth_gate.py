@@ -1,4 +1,4 @@
-"""A caller that guesses is slowed down, and no other with it; whatever a provider does wrong, no caller gets in by it, and no secret gets out."""
+"""The gate limits guessing callers and no others; a failing provider admits no caller and logs no secret."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_kind_of_refusal_has_its_http_status() -> None:
     }
 
 
-async def test_what_was_good_and_is_no_more_is_forgotten() -> None:
+async def test_a_known_credential_that_is_refused_is_forgotten() -> None:
     known = {"t": {"subject": "ann"}}
     gate = AuthGate(CustomAuth(known.get), per_source=FailureLimiter(2, 60.0))
     assert isinstance(await knock(gate, bearer("t")), Peer)
@@ -97,7 +97,7 @@ async def test_the_same_wrong_token_is_not_looked_at_without_end() -> None:
     assert looked < 1500
 
 
-async def test_one_wrong_password_for_many_users_is_many_guesses() -> None:
+async def test_a_wrong_password_for_many_users_counts_as_many_guesses() -> None:
     gate = AuthGate(passwords(), per_source=FailureLimiter(10, 60.0))
     assert [await knock(gate, basic(f"user {n}", "x")) for n in range(14)] == [401] * 10 + [429] * 4
 
@@ -146,13 +146,13 @@ async def test_the_books_are_bounded_and_forget() -> None:
         ("pipe", "pipe"),
     ],
 )
-def test_where_somebody_comes_from(address: str, source: str) -> None:
+def test_addresses_are_grouped_by_source(address: str, source: str) -> None:
     assert source_of(host_in(address)) == source
 
 
 @pytest.mark.row("SA-19")
 @pytest.mark.parametrize("wrong", [ValueError, "text", 5, [], SystemError])
-async def test_a_provider_that_fails_lets_nobody_in_and_tells_no_secret(
+async def test_a_provider_that_fails_admits_no_caller_and_logs_no_secret(
     wrong: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(token: str) -> Any:
@@ -177,7 +177,7 @@ async def test_a_refusal_that_cannot_be_worded_is_one_all_the_same(caplog: pytes
     assert "t0psecret" not in caplog.text
 
 
-async def test_what_is_logged_of_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_logged_with_its_kind_and_without_the_credential(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         peer, shown = Peer("http", OFFICE), {"authorization": str(basic("ann", "wr0ng-passw0rd")["authorization"])}
         refused = await AuthGate(passwords()).authenticate("POST", "/mcp", shown, peer)
@@ -186,7 +186,7 @@ async def test_what_is_logged_of_a_refusal(caplog: pytest.LogCaptureFixture) -> 
     assert "wr0ng" not in refused.why + caplog.text
 
 
-async def test_the_nameless_are_told_apart_by_what_they_show_and_the_anonymous_are_nobody() -> None:
+async def test_unnamed_callers_differ_by_credential_and_anonymous_ones_have_no_principal() -> None:
     gate = AuthGate(CustomAuth(lambda _: AuthInfo(None, scopes=frozenset())))
     found = [await knock(gate, bearer(token)) for token in ("one", "one", "two")]
     first, again, other = [peer.principal for peer in found if isinstance(peer, Peer)]

@@ -1,4 +1,4 @@
-"""Many clients of many principals use the same ids: no client ever sees what is another's."""
+"""Clients of many principals use the same ids, and no client ever gets the data of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRINCIPALS = 50
 
 @pytest.mark.row("SA-21", "SA-23")
 @pytest.mark.parametrize("clients", [100, pytest.param(1000, marks=pytest.mark.soak)])
-async def test_no_canary_is_heard_by_anybody_else(clients: int) -> None:
+async def test_no_client_receives_the_canary_of_another(clients: int) -> None:
     server = Server("aviary", auth=CustomAuth(lambda token: {"subject": token.partition("-")[0], "scopes": []}))
 
     @server.tool(task_support="optional")

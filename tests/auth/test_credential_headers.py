@@ -1,4 +1,4 @@
-"""What callers show is read strictly, and whatever they show, the answer is a no and never a crash."""
+"""Credentials in headers are parsed strictly; malformed ones are refused and never crash the server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES = st.one_of(
 
 
 @pytest.mark.row("SA-20")
-def test_what_is_taken_out_of_headers() -> None:
+def test_credentials_are_extracted_from_headers() -> None:
     assert extract_bearer_token({"Authorization": "bEARER abc.def-_~+/="}) == "abc.def-_~+/="
     assert extract_api_key({"X-API-KEY": " k "}) == "k"
     assert extract_api_key({"authorization": "apikey k"}) == "k"
@@ -81,7 +81,7 @@ def test_nothing_shown_is_missing(extract: Any, value: str | None) -> None:
         (extract_api_key, "ApiKey " + "ä"),
     ],
 )
-def test_what_is_malformed_says_so_and_quotes_nothing(extract: Any, value: str) -> None:
+def test_malformed_credentials_are_refused_without_being_quoted(extract: Any, value: str) -> None:
     with pytest.raises(Denied) as denied:
         extract({"authorization": value})
     assert denied.value.kind == "invalid_request"
@@ -191,7 +191,7 @@ def test_credentials_hold_until_their_time_is_over(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.row("SA-03", "SA-08")
-def test_what_is_known_of_a_caller() -> None:
+def test_the_fields_of_a_callers_identity() -> None:
     info = AuthInfo("ann", issuer="i", scopes=None, claims={"secret": "xyzzy"}, metadata={"more": "xyzzy"})
     assert "xyzzy" not in repr(info)
     assert not info.has(["a"])  # nothing is known of scopes, which is no yes

@@ -1,4 +1,4 @@
-"""The authorization server for tests, where it says no, and in its rarer ways: a client must not get by with what real ones refuse."""
+"""Refusals and rare features of the fake authorization server: a client must not get by with what real servers refuse."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def test_a_document_is_fetched_and_believed_only_of_itself() -> None:
         client = RegisteredClient(url, redirect_uris=(BACK,))
         assert (await redeemed(idp, client, *await signed_in(idp, client)))[0] == 200
         host.plan("/jwks", AuthServerResponse(200, json.dumps(said | {"jwks": "none"}).encode()))
-        with pytest.raises(SignInError, match="no set of keys"):
+        with pytest.raises(SignInError, match="not a JWK set"):
             await signed_in(idp, client)
         host.plan("/jwks", AuthServerResponse(200, b"<html>"))
         with pytest.raises(SignInError, match="cannot be read"):
             await signed_in(idp, client)
 
 
-async def test_who_a_user_is_comes_with_openid_and_tokens_are_for_an_audience_where_none_is_named() -> None:
+async def test_an_id_token_comes_with_openid_and_the_default_audience_applies_without_a_resource() -> None:
     idp = made()
     idp.audience = "api://everything"
     client = idp.add_client("app", redirect_uris=[BACK])
@@ -107,7 +107,7 @@ async def test_a_program_registers_with_a_key_of_its_own() -> None:
     assert answer.status == 400
 
 
-async def test_what_is_taken_back_is_taken_back() -> None:
+async def test_revoked_tokens_are_gone() -> None:
     idp = made()
     client = idp.add_client("app", redirect_uris=[BACK])
     _, tokens = await redeemed(idp, client, *await signed_in(idp, client))
@@ -149,7 +149,7 @@ async def test_exchanges_that_are_refused() -> None:
     assert (await post(idp, "token", mine, **device))[1]["error"] == "invalid_grant"
 
 
-async def test_what_is_asked_is_kept_without_secrets_in_sight() -> None:
+async def test_recorded_requests_hide_secrets_in_their_repr() -> None:
     idp = made()
     assert (await idp.fetch(idp.url("device"))).status == 200
     assert (await idp.fetch(idp.url("token"), method="OPTIONS")).status == 204
@@ -162,7 +162,7 @@ async def test_what_is_asked_is_kept_without_secrets_in_sight() -> None:
         await idp.fetch("https://elsewhere.example/")
 
 
-async def test_it_runs_as_a_program() -> None:
+async def test_the_fake_server_runs_as_a_program() -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "greenroom.auth.testing", stdout=asyncio.subprocess.PIPE
     )

@@ -1,4 +1,4 @@
-"""Every misbehaviour that can be asked of the authorization server for tests is one: a client that believes it would be wrong."""
+"""Each fault of the fake authorization server is a real one: a client that accepted it would be wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def idp() -> AsyncGenerator[AuthorizationServer]:
 
 
 @pytest.mark.parametrize("signature", ["none", "confused", "foreign", "broken"])
-def test_tokens_that_nobody_must_accept(signature: Any) -> None:
+def test_badly_signed_tokens_are_refused(signature: Any) -> None:
     idp = AuthorizationServer(issuer=ISSUER)
     keys = parse_jwk_set(idp.keys.document())
     verified_claims(idp.token(), keys, ALL)

@@ -1,4 +1,4 @@
-"""The authorization server for tests does what real ones do: each grant by hand, in memory, and the whole of one over a socket."""
+"""The fake authorization server behaves like real ones: each grant by hand in memory, and a whole flow over a socket."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def claims_of(idp: AuthorizationServer, token: str) -> dict[str, Any]:
     return verified_claims(token, parse_jwk_set(idp.keys.document()), ES)
 
 
-async def test_a_code_is_redeemed_by_whoever_asked_for_it_and_once() -> None:
+async def test_a_code_is_redeemed_once_and_only_by_the_client_that_requested_it() -> None:
     idp = made()
     client = idp.add_client("app", redirect_uris=[BACK])
     back, verifier = await signed_in(idp, client)
@@ -259,7 +259,7 @@ async def test_an_organisation_vouches_for_its_user_at_another_issuer() -> None:
     assert (status, claims["sub"], claims["aud"], claims["scope"]) == (200, "ann", RESOURCE, "read")
     assert (await post(idp, "token", login("app-there", "t" * 20), **redeem))[1]["error"] == "invalid_grant"
     idp.trusted.clear()
-    assert "trusts" in (await post(idp, "token", login("app-there", "t" * 20), **redeem))[1]["error_description"]
+    assert "trusted" in (await post(idp, "token", login("app-there", "t" * 20), **redeem))[1]["error_description"]
     plain = form | {"requested_token_type": form["subject_token_type"]}
     status, exchanged = await post(organisation, "token", login("app", "o" * 20), subject_token=identity, **plain)
     assert (status, exchanged["token_type"]) == (200, "Bearer")
@@ -283,7 +283,7 @@ async def test_tokens_can_be_asked_about_and_taken_back() -> None:
 
 
 @pytest.mark.parametrize(("path", "family"), [("", "EC"), ("/tenant", "RSA"), ("/a/b", "OKP")])
-async def test_it_says_where_everything_is(path: str, family: Any) -> None:
+async def test_the_metadata_names_all_endpoints(path: str, family: Any) -> None:
     idp = AuthorizationServer(issuer=f"{ISSUER}{path}", path=path, family=family)
     places = ["/.well-known/oauth-authorization-server" + path, "/.well-known/openid-configuration" + path]
     for place in (*places, f"{path}/.well-known/openid-configuration"):

@@ -1,4 +1,4 @@
-"""What is kept of keys and passwords, how it is compared, and for how long that takes."""
+"""Stored forms of keys and passwords: what is stored, how it is compared, and how long that takes."""
 
 from __future__ import annotations
 
@@ -137,36 +137,39 @@ async def test_keys_of_a_list_and_of_old_stores(caplog: pytest.LogCaptureFixture
         lambda: BasicAuth({"ann": {"scopes": ["a"]}}),
     ],
 )
-def test_what_would_let_everybody_in_is_refused_at_once(make: object) -> None:
+def test_an_empty_key_or_password_is_refused_at_once(make: object) -> None:
     with pytest.raises(ConfigError):
         make()  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("pepper", [None, "", b""])
 def test_a_key_is_not_hashed_without_a_pepper(pepper: str | bytes | None) -> None:
-    with pytest.raises(PepperRequired, match="wants a pepper"):
+    with pytest.raises(PepperRequired, match="needs a pepper"):
         hash_key("k-secret", pepper)
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: APIKeyAuth({"k-secret": {}}, hash_keys=True, pepper="p"), "1 of 1 keys are no hashes"),
-        (lambda: APIKeyAuth(["k-secret", hash_key("b", "p")], hash_keys=True, pepper="p"), "1 of 2 keys are no hashes"),
-        (lambda: APIKeyAuth(["hmac-sha256$k-secret"], hash_keys=True, pepper="p"), "no hashes"),
+        (lambda: APIKeyAuth({"k-secret": {}}, hash_keys=True, pepper="p"), "1 of 1 keys are not hashes"),
+        (
+            lambda: APIKeyAuth(["k-secret", hash_key("b", "p")], hash_keys=True, pepper="p"),
+            "1 of 2 keys are not hashes",
+        ),
+        (lambda: APIKeyAuth(["hmac-sha256$k-secret"], hash_keys=True, pepper="p"), "not hashes"),
         (lambda: APIKeyAuth([hash_key("k-secret", "p")], hash_keys=True, pepper=""), "the pepper is empty"),
         (lambda: APIKeyAuth({hash_key("k-secret", "p"): {}}), "pass hash_keys=True"),
         (lambda: APIKeyAuth({hash_password("k-secret", iterations=1): {}}), "pass hash_keys=True"),
         (lambda: APIKeyAuth(["k-secret"], pepper="p"), "pass hash_keys=True"),
-        (lambda: APIKeyAuth({"k-secret": "user"}), "an entry is a mapping"),  # type: ignore[dict-item]
+        (lambda: APIKeyAuth({"k-secret": "user"}), "an entry must be a mapping"),  # type: ignore[dict-item]
         (lambda: BasicAuth({"ann": "k-secret"}), "the password of 'ann' is not hashed"),
         (lambda: BasicAuth({"ann": hash_key("k-secret", "p")}), "is not hashed"),
-        (lambda: BasicAuth({"ann": {"password": 5}}), "is a text, not int"),
+        (lambda: BasicAuth({"ann": {"password": 5}}), "must be a text, not int"),
         (lambda: BasicAuth({"ann": 5}), "not int"),  # type: ignore[dict-item]
         (lambda: BasicAuth({"ann": hash_password("k-secret", iterations=1)}, hash_passwords=False), "is a hash"),
     ],
 )
-def test_what_could_never_match_is_refused_with_what_to_write(make: Callable[[], object], said: str) -> None:
+def test_stored_secrets_that_can_never_match_are_refused_with_a_remedy(make: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         make()
     assert "k-secret" not in str(caught.value)
@@ -234,7 +237,7 @@ async def why_not(provider: BasicAuth, password: str) -> str:
 
 @pytest.mark.soak
 @pytest.mark.row("SA-18")
-async def test_nobody_learns_who_is_there_by_the_clock() -> None:
+async def test_response_times_do_not_reveal_user_names() -> None:
     provider = BasicAuth({"ann": hash_password("right", iterations=2000), "bob": hash_password("x", iterations=2000)})
     tries = {"wrong": basic("ann", "wrong"), "unknown": basic("zoe", "wrong"), "other": basic("bob", "wrong")}
     took: dict[str, list[float]] = {name: [] for name in tries}

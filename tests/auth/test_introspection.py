@@ -1,4 +1,4 @@
-"""What an introspection is made with."""
+"""Settings of `Introspection`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ URL = "https://idp.example/introspect"
     [
         ({"client_id": "", "client_secret": "s"}, "client_id and client_secret"),
         ({"client_id": "c", "client_secret": ""}, "client_id and client_secret"),
-        ({"client_id": "c", "client_secret": "s", "most": 0}, "most is 1 or more"),
+        ({"client_id": "c", "client_secret": "s", "most": 0}, "most must be 1 or more"),
         ({"client_id": "c", "client_secret": "s", "fresh": -1.0}, "fresh 0 or more"),
     ],
     ids=str,
 )
-def test_what_is_wrong_is_said_where_it_is_written(given: dict[str, Any], why: str) -> None:
+def test_invalid_introspection_settings_are_refused_by_the_constructor(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         Introspection(URL, **given)

@@ -1,4 +1,4 @@
-"""Several providers on one server: the first that finds credentials of its kind decides, and no other is asked after that."""
+"""Several providers on one server: the first that finds credentials of its kind decides, and the others are not asked."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_they_need_what_each_of_them_needs() -> None:
     assert "k-ci" not in repr(both)
 
 
-def test_what_is_no_list_of_providers_is_refused_with_what_to_write() -> None:
+def test_an_invalid_list_of_providers_is_refused_with_a_remedy() -> None:
     for wrong in ([tokens(), "hunter2"], [APIKeyAuth], ({"auth": tokens()},)):
         with pytest.raises(ConfigError, match=r"auth must be BearerAuth\(…\).*, or a list of them, not") as failed:
             Server("x", auth=wrong)  # type: ignore[arg-type]
@@ -128,6 +128,6 @@ def test_what_is_no_list_of_providers_is_refused_with_what_to_write() -> None:
         )
         for _ in range(2)
     ]
-    with pytest.raises(ConfigError, match="clients read one"):
+    with pytest.raises(ConfigError, match="clients read only one"):
         Server("x", auth=documented)
     assert ProviderChain([keys(), documented[0]]).public_document is documented[0].public_document

@@ -1,4 +1,4 @@
-"""Every provider, every way to ask over HTTP, everything that can be shown: what is answered, cell by cell."""
+"""Every provider with every kind of HTTP request and every credential: the expected response, cell by cell."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_cell(kind: str, way: str, state: str) -> None:
                 )
 
 
-async def test_without_a_provider_everybody_is_nobody() -> None:
+async def test_without_a_provider_every_caller_is_anonymous() -> None:
     async with reception(None) as desk:
         session = await desk.enter({})
         paper = await desk.ask("POST", {}, call("whoami"), mcp_session_id=session)

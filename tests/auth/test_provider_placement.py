@@ -1,4 +1,4 @@
-"""The provider goes with the server: over sockets, mounted, and to those processes that it needs; and stays out of what is local."""
+"""A server's provider applies over sockets and when mounted, its processes are started with the server, and local transports do not use it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_mounted_in_an_application() -> None:
     await app.close()
 
 
-async def test_in_memory_nobody_is_asked() -> None:
+async def test_in_memory_clients_need_no_credentials() -> None:
     server = Server("local", auth=KINDS["basic"].make(), required_scopes=["use"])
 
     @server.tool
@@ -92,7 +92,7 @@ async def test_a_token_that_was_seen_expires_all_the_same(monkeypatch: pytest.Mo
     assert denied.value.kind == "expired_token"
 
 
-async def test_what_is_known_of_tokens_is_bounded() -> None:
+async def test_caches_for_tokens_are_bounded() -> None:
     provider = BearerAuth(secret=SECRET, audience=AUDIENCE)
     for number in range(1010):
         token = sign(claims(str(number)), secret_key(SECRET), "HS256")
@@ -102,7 +102,7 @@ async def test_what_is_known_of_tokens_is_bounded() -> None:
     assert all(len(place) == 32 for place in provider._verified._entries)  # digests, and no token
 
 
-def test_what_fetches_is_guarded_unless_told_otherwise() -> None:
+def test_default_fetchers_reach_public_addresses_only() -> None:
     for made in (
         KeySet("https://id.example/jwks"),
         Introspection("https://id.example/i", client_id="a", client_secret="b"),

@@ -1,4 +1,4 @@
-"""A protected resource as its clients see it: public metadata, real tokens, and a stage of its own."""
+"""A protected resource as clients see it: public metadata, real tokens, and the ASGI middleware."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .protected_resources import ANN, FOREIGN, ISSUER, METADATA, PLACES, RESOURC
 @pytest.mark.row("SA-22", "SA-30")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("config", [{}, {"old_sse": True}, {"plain": True}])
-async def test_the_metadata_is_for_everybody_at_both_places(place: str, config: dict[str, Any]) -> None:
+async def test_the_metadata_is_public_at_both_paths(place: str, config: dict[str, Any]) -> None:
     provider = made(
         scopes_supported=["read"], resource_name="Play", resource_documentation="https://x/d", metadata={"x_more": [1]}
     )

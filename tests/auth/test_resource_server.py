@@ -1,4 +1,4 @@
-"""A protected resource of OAuth: how it is set up, who decides about tokens, and what a no looks like."""
+"""`OAuthResource`: its settings, how it verifies tokens, and its challenges."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
         ({"resource": 7}, "absolute"),
         ({"authorization_servers": []}, "empty"),
         ({"authorization_servers": ISSUER}, "a list"),
-        ({"authorizer": None}, "wants one of authorizer, keys, key, introspection, and was given none"),
+        ({"authorizer": None}, "needs exactly one of authorizer, keys, key, introspection, and was given none"),
         ({"authorizer": "me"}, "a function"),
         ({"authorizer": print, "key": "x"}, "authorizer, key"),
-        ({"authorizer": print, "audience": "x"}, "own business"),
+        ({"authorizer": print, "audience": "x"}, "not used with an authorizer"),
         ({"token_validator": print}, "no token_validator: the authorizer decides"),
         ({"audience_validation": True}, "no audience_validation: the authorizer"),
         ({"scope": ["a"]}, "no scope"),
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
         ({"resource_metadata_url": "x"}, "resource_metadata_url"),
     ],
 )
-def test_what_makes_no_sense_is_said_when_it_is_made(wrong: dict[str, Any], message: str) -> None:
+def test_contradictory_settings_are_refused_by_the_constructor(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         made(**wrong)
 
 
 @pytest.mark.row("SA-25")
-async def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() -> None:
+async def test_issuers_are_https_or_local_and_managed_metadata_cannot_be_overridden() -> None:
     for good in (
         ISSUER,
         "https://id.example/tenant",
@@ -80,7 +80,7 @@ async def test_issuers_are_https_or_here_and_nobody_overrides_what_is_managed() 
         with pytest.raises(ConfigError):
             made(authorization_servers=[bad])
     made(authorization_servers=["http://id.example"], allow_insecure_authorization_servers=True)
-    with pytest.raises(ConfigError, match="authorization_servers, resource "):
+    with pytest.raises(ConfigError, match="authorization_servers, resource: "):
         made(metadata={"resource": "https://evil.example", "authorization_servers": []})
 
 
@@ -163,7 +163,7 @@ async def test_an_authorizer_that_fails_is_an_error_of_the_server_without_a_chal
 
 
 @pytest.mark.row("SA-28")
-async def test_what_a_challenge_says() -> None:
+async def test_a_challenge_names_the_metadata_and_the_scopes() -> None:
     assert told(await admit(made(), None))[1] == {"resource_metadata": METADATA}
     asked = made(required_scopes=["read", "write"], scopes_supported=["all"])
     assert told(await admit(asked, None)) == (
@@ -282,7 +282,7 @@ def test_whatever_stands_for_a_url_is_compared_and_checked_without_a_crash(one: 
             assert (found, covers(found, found)) == (one, True)
 
 
-async def test_one_key_is_enough() -> None:
+async def test_a_single_public_key_verifies_tokens() -> None:
     idp = AuthorizationServer(issuer=ISSUER)
     resource = made(key=idp.keys.current.inner.as_pem(private=False))
     assert isinstance(await admit(resource, f"Bearer {idp.token(resource=RESOURCE)}"), Peer)

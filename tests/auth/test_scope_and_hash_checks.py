@@ -1,4 +1,4 @@
-"""Small guards that stand alone: all of several scopes are needed, and an unknown user costs a hash."""
+"""Small checks: all of several scopes are needed, and an unknown user costs a hash."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _both() -> Server:
 @pytest.mark.row("TF-12")
 @pytest.mark.parametrize("granted", SETS, ids=" ".join)
 @pytest.mark.parametrize("make", [_gate, _resource, _tool, _both])
-async def test_one_of_several_required_scopes_is_not_enough(make: Any, granted: Sequence[str]) -> None:
+async def test_a_token_with_one_of_several_required_scopes_is_refused(make: Any, granted: Sequence[str]) -> None:
     """Wherever they are required: of all who come, by the resource, of one tool, or partly here and partly there."""
     server: Server = make()
     ran: list[str] = []

@@ -1,4 +1,4 @@
-"""One policy for what is listed and what is called; and sessions, streams and tasks that belong to the principal that made them."""
+"""One policy for listing and calling; sessions, streams and tasks belong to the principal that created them."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ async def test_over_the_old_stream_the_error_comes_on_it() -> None:
 
 
 @pytest.mark.row("TF-12")
-async def test_where_nobody_says_who_calls_nobody_may() -> None:
+async def test_without_an_identity_no_scoped_tool_may_be_called() -> None:
     server, ran = vault()
     async with Client(server) as client:
         assert [each.name for each in (await client.list_tools())] == ["look"]
@@ -246,7 +246,7 @@ def test_scopes_that_are_none_are_refused_when_they_are_said(wrong: Any) -> None
 
 
 @pytest.mark.row("SA-21")
-async def test_a_task_and_a_replay_of_somebody_else_look_unknown() -> None:
+async def test_a_task_and_a_replay_of_another_principal_look_unknown() -> None:
     server, _ = vault(auth=provider())
     begun, go = asyncio.Event(), asyncio.Event()
 

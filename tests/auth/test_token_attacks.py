@@ -1,4 +1,4 @@
-"""Tokens that bring a key along, or say where one is: each is signed with that key, so that nothing but the key's being strange keeps it out."""
+"""Tokens that carry a key or name its URL: each is signed with that key, so that only the key's origin is wrong with it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_a_token_that_is_signed_with_a_key_of_its_own_is_admitted_nowhere(
 
 @pytest.mark.row("SA-04")
 @pytest.mark.parametrize("name", ["jwk", "jku", "x5u", "a known kid"])
-async def test_what_a_good_token_brings_along_is_overlooked(web: Web, name: str) -> None:
+async def test_keys_in_the_header_of_a_valid_token_are_ignored(web: Web, name: str) -> None:
     """As clients and issuers may add what they like: it is the issuer's key that counts."""
     strange = web.strange = make_key("EC", kid="strange")
     provider = providers(web)["a key set"]

@@ -1,4 +1,4 @@
-"""Signed tokens and their tricks, key sets that rotate, and opaque tokens that an authorization server is asked about."""
+"""Signed tokens and attacks on them, key sets that rotate, and introspection of opaque tokens."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_every_algorithm_signs_and_is_checked(family: Any, algorithms: tuple[str
         {"secret": SECRET, "audience": AUDIENCE, "clock_skew": -1},
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once_and_shows_no_secret(options: dict[str, Any]) -> None:
+def test_contradictory_settings_are_refused_at_once_without_quoting_a_secret(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as refused:
         BearerAuth(**options)
     assert SECRET not in str(refused.value)
@@ -315,7 +315,7 @@ async def test_an_issuer_that_is_away_leaves_the_keys_as_they_are(
     assert "secret" not in caplog.text
 
 
-async def test_keys_are_looked_at_again_after_a_while_also_where_nobody_asks_for_a_new_one() -> None:
+async def test_keys_are_fetched_again_after_a_while_without_an_unknown_key_id() -> None:
     issuer = Issuer()
     async with running(by_keys(issuer, fresh=100.0)) as provider:
         token = sign(claims(), issuer.keys[0], "ES256")
@@ -341,10 +341,10 @@ async def test_an_answer_without_keys_is_told_as_the_servers_own_trouble(caplog:
     async with running(BearerAuth(keys=keys, algorithms=("ES256",), audience=AUDIENCE)) as provider:
         token = sign(claims(), make_key("EC", kid="k0"), "ES256")
         assert await why_not(provider, token) == "server_error"
-    assert "could not be had: status 503" in caplog.text
+    assert "could not be fetched: status 503" in caplog.text
 
 
-async def test_where_nobody_keeps_the_keys_nobody_is_let_in() -> None:
+async def test_without_the_process_of_the_key_set_no_caller_is_admitted() -> None:
     issuer = Issuer()
     assert await why_not(by_keys(issuer), sign(claims(), issuer.keys[0], "ES256")) == "server_error"
     assert issuer.asked == 0
@@ -396,7 +396,7 @@ async def test_made_up_tokens_put_no_good_one_out_and_nothing_is_kept_beyond_its
         (200, b'{"a":"' + b"x" * LARGEST_RESPONSE + b'"}'),
     ],
 )
-async def test_answers_that_are_none_let_nobody_in(answer: tuple[int, bytes]) -> None:
+async def test_invalid_introspection_responses_admit_no_caller(answer: tuple[int, bytes]) -> None:
     async def fetch(url: str, **_: Any) -> FetchResponse:
         return FetchResponse(answer[0], {}, answer[1], url)
 
@@ -424,13 +424,13 @@ async def test_only_so_many_tokens_are_asked_about_at_once_and_the_same_one_coun
         with pytest.raises(Denied) as denied:
             await let_in(provider, tokens[REQUESTS_AT_ONCE])
         assert (denied.value.kind, len(begun)) == ("server_error", REQUESTS_AT_ONCE)
-        assert f"{REQUESTS_AT_ONCE} tokens are being asked about already" in denied.value.detail
+        assert f"{REQUESTS_AT_ONCE} introspection requests are in flight already" in denied.value.detail
         go.set()
         assert {(await each).subject for each in [*waiting, again]} == {"ann"}
         assert (await let_in(provider, tokens[REQUESTS_AT_ONCE])).subject == "ann"
 
 
-async def test_one_question_that_crashes_is_one_answer(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashing_introspection_fails_only_its_own_callers(caplog: pytest.LogCaptureFixture) -> None:
     book = Book()
     token = book.issue(claims())
     broken = True

@@ -1,4 +1,4 @@
-"""The page on testing is full of tests; here they are run as such, in a suite that has the plugin and nothing else."""
+"""The tests on the testing page pass in a suite that has only the plugin."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_a_failure_shows_what_the_page_says(tmp_path: Path) -> None:
     )
     code, printed = outcome(tmp_path)
     assert code == 1
-    assert "this order of delivery again: --greenroom-seed=" in printed
+    assert "replay this delivery order: --greenroom-seed=" in printed
     assert "Deadlock: nothing can ever happen" in printed

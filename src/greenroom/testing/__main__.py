@@ -1,4 +1,4 @@
-"""`python -m greenroom.testing`: `replay` plays a run again, `rogue` is a server that misbehaves to order."""
+"""`python -m greenroom.testing`: `replay` replays a run, `shrink` shrinks its fault plan, `rogue` runs a misbehaving server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import rogue_servers
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the command line. Returns the exit code."""
     if sys.argv[1:2] == ["rogue"]:
         return rogue_servers.main(sys.argv[2:])
     return command_line()

@@ -1,4 +1,4 @@
-"""One of many programs with one login: `concurrent_login_program.py FOLDER ISSUER URL`. Each line that it reads is a round, in which the server refuses 100 requests at once."""
+"""One of many programs that share a login: `concurrent_login_program.py FOLDER ISSUER URL`. Each line on stdin is a round, in which the server refuses 100 requests at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that wants tokens, and the authorization server that gives them, both in memory: who signs in asks them through `fetch`."""
+"""A protected server and its fake authorization server, both in memory; clients reach them through `fetch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ten programs with one login, each refused a hundred times at once: one refresh a round, and no program loses anything."""
+"""Ten programs with one login, each refused a hundred times at once: one refresh per round, and every request succeeds."""
 
 from __future__ import annotations
 

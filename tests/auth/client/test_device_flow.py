@@ -1,4 +1,4 @@
-"""Codes for another machine, from servers that give none, change their mind, or send the user where no user should go."""
+"""The device grant with servers that return no code, change their mind, or send the user to an unsafe address."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_a_server_that_does_not_say_how_often_is_not_asked_in_a_hurry() ->
 
 @pytest.mark.parametrize(
     ("says", "message"),
-    [("expired_token", "nobody has entered the code in time"), ("access_denied", "access_denied")],
+    [("expired_token", "the code was not entered in time"), ("access_denied", "access_denied")],
 )
 async def test_a_code_that_is_over_or_refused_is_not_asked_for_again(says: str, message: str) -> None:
     world = Deviant(CODE, "authorization_pending", says)
@@ -99,7 +99,7 @@ async def test_a_code_that_is_over_or_refused_is_not_asked_for_again(says: str, 
 @pytest.mark.parametrize("name", ["device_code", "user_code", "verification_uri"])
 async def test_an_answer_without_a_code_to_show_is_told_as_that(name: str) -> None:
     world = Deviant({key: value for key, value in CODE.items() if key != name})
-    with pytest.raises(SignInError, match="gave no code to show") as caught:
+    with pytest.raises(SignInError, match="returned no user code") as caught:
         await wanted(world)
     assert caught.value.step == "device authorization"
 
@@ -125,7 +125,10 @@ async def test_a_code_that_is_in_the_address_already_is_shown_with_it() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "message"),
-    [("device_authorization_endpoint", "nobody is there to do it"), ("token_endpoint", "offers no codes for devices")],
+    [
+        ("device_authorization_endpoint", "no user is present to sign in"),
+        ("token_endpoint", "does not support the device grant"),
+    ],
 )
 async def test_a_server_that_knows_no_devices_is_told_as_that(missing: str, message: str) -> None:
     world = World()

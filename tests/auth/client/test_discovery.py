@@ -1,4 +1,4 @@
-"""Where to sign in: found out from what a server says, in the order that the specification gives, and believed only where it fits."""
+"""Metadata discovery: in the order of the specification, and accepted only if it matches."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_a_document_at_the_servers_own_place_may_name_nothing_but_the_serv
     """Whether the place was made from the server's URL, or the server has named it in its challenge."""
     world = World()
     world.documents = {named or PRM: {"resource": resource, "authorization_servers": [ISSUER]}}
-    with pytest.raises(SignInError, match="not of the server that was asked"):
+    with pytest.raises(SignInError, match="not the requested server"):
         await discover(URL, world.fetch, resource_metadata=named)
     assert world.asked == [named or PRM]
 
@@ -110,7 +110,7 @@ async def test_a_document_at_the_servers_own_place_may_name_nothing_but_the_serv
 async def test_a_document_of_the_whole_host_may_name_nothing_but_the_host(resource: str) -> None:
     world = World()
     world.documents = {ROOT: {"resource": resource, "authorization_servers": [ISSUER]}}
-    with pytest.raises(SignInError, match="not of the server that was asked"):
+    with pytest.raises(SignInError, match="not the requested server"):
         await discover(URL, world.fetch)
     assert world.asked == [PRM, ROOT]
 
@@ -142,7 +142,7 @@ async def test_a_user_in_the_url_and_a_fragment_are_no_part_of_a_resources_name(
     url = "https://u:p@mcp.example/mcp?a=b#c"
     world = World()
     world.documents[PRM]["resource"] = url
-    with pytest.raises(SignInError, match="not of the server that was asked"):
+    with pytest.raises(SignInError, match="not the requested server"):
         await discover(url, world.fetch)
 
 
@@ -150,7 +150,7 @@ async def test_a_document_of_the_whole_host_may_not_name_the_url_that_was_asked(
     url = "https://mcp.example/mcp?a=b"
     world = World()
     world.documents = {ROOT: {"resource": url, "authorization_servers": [ISSUER]}}
-    with pytest.raises(SignInError, match="not of the server that was asked"):
+    with pytest.raises(SignInError, match="not the requested server"):
         await discover(url, world.fetch)
 
 
@@ -161,7 +161,7 @@ def test_a_server_is_named_without_what_does_not_belong() -> None:
 
 
 @pytest.mark.row("CA-04")
-async def test_what_the_challenge_names_is_asked_and_nothing_else() -> None:
+async def test_metadata_is_fetched_only_where_the_challenge_names_it() -> None:
     world = World()
     place = await discover(URL, world.fetch, resource_metadata=PRM)
     assert (place.resource, place.server.issuer) == (URL, ISSUER)
@@ -210,19 +210,22 @@ async def test_an_old_server_is_its_own_authorization_server() -> None:
     [
         (
             {PRM: {"resource": "https://evil.example/mcp", "authorization_servers": [ISSUER]}},
-            "not of the server that was asked",
+            "not the requested server",
         ),
         ({PRM: {"authorization_servers": [ISSUER]}}, "names no resource"),
-        ({PRM: ["no object"]}, "is no JSON object"),
+        ({PRM: ["no object"]}, "is not a JSON object"),
         ({PRM: {"resource": URL}}, "names no authorization server"),
-        ({PRM: {"resource": URL, "authorization_servers": ["https://unknown.example"]}}, "has no metadata"),
-        ({PRM: {"resource": URL, "authorization_servers": ["file:///etc/passwd"]}}, "no plain http or https URL"),
+        (
+            {PRM: {"resource": URL, "authorization_servers": ["https://unknown.example"]}},
+            "publishes no authorization server metadata",
+        ),
+        ({PRM: {"resource": URL, "authorization_servers": ["file:///etc/passwd"]}}, "not a plain http or https URL"),
         ({PRM: {"resource": URL, "authorization_servers": ["http://idp.example"]}}, "is not https"),
         ({PRM: 503}, "try again later"),
-        ({}, "where the server says its metadata is"),
+        ({}, "which the server names as its metadata"),
     ],
 )
-async def test_what_does_not_fit_is_not_believed(documents: dict[str, Any], says: str) -> None:
+async def test_metadata_that_does_not_match_is_refused(documents: dict[str, Any], says: str) -> None:
     world = World()
     world.documents = documents
     with pytest.raises(SignInError, match=says) as caught:
@@ -234,20 +237,20 @@ async def test_what_does_not_fit_is_not_believed(documents: dict[str, Any], says
 async def test_metadata_of_another_issuer_are_not_believed(issuer: str | None) -> None:
     world = World()
     world.idp.faults.metadata = {"issuer": issuer}
-    with pytest.raises(SignInError, match="it says that it is"):
+    with pytest.raises(SignInError, match="names another issuer"):
         await discover(URL, world.fetch)
 
 
-async def test_whom_we_know_is_the_one_that_is_chosen() -> None:
+async def test_the_issuer_of_a_registered_client_is_chosen() -> None:
     world = World()
     world.documents[PRM]["authorization_servers"] = ["https://first.example", ISSUER]
     assert (await discover(URL, world.fetch, issuer=ISSUER)).server.issuer == ISSUER
-    with pytest.raises(SignInError, match=r"registered with https://third\.example: register it there"):
+    with pytest.raises(SignInError, match=r"registered at https://third\.example: register it"):
         await discover(URL, world.fetch, issuer="https://third.example")
 
 
 @pytest.mark.row("CA-04")
-async def test_no_redirect_is_followed_and_nobody_there_is_temporary() -> None:
+async def test_no_redirect_is_followed_and_an_unreachable_server_is_temporary() -> None:
     world = World()
     world.documents = {PRM: 302, ROOT: 302}
     assert await discover_protected_resource(URL, world.fetch) is None
@@ -275,7 +278,7 @@ async def test_no_redirect_is_followed_and_nobody_there_is_temporary() -> None:
         "https://[::1/",
     ],
 )
-def test_what_nobody_is_sent_to(url: str) -> None:
+def test_unsafe_endpoints_are_refused(url: str) -> None:
     with pytest.raises(SignInError):
         check_endpoint(url, "authorization")
     check_endpoint("http://127.0.0.1:9/x", "authorization")

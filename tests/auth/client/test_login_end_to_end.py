@@ -1,4 +1,4 @@
-"""A client, a server and an authorization server, each at its own address of this machine: signing in, tokens that end, more scopes, and what goes wrong."""
+"""A client, a server and an authorization server, each at its own local address: signing in, expiring tokens, more scopes, and failures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_program_signs_in_as_itself() -> None:
         ("/.well-known/oauth-authorization-server", NoResponse(), "discovery", True),
     ],
 )
-async def test_what_goes_wrong_is_raised_where_the_client_is_opened(
+async def test_a_failed_login_is_raised_where_the_client_is_opened(
     place: str,
     plan: Any,
     step: str,

@@ -1,4 +1,4 @@
-"""Logins from beginning to end: a wire's credentials, the keeper behind them, and an authorization server that does as it is told."""
+"""Logins from beginning to end: a wire's credentials, the login process behind them, and the fake authorization server."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_token_goes_with_each_request_and_nothing_else_is_tried() -> Non
 
 @pytest.mark.row("CA-02")
 @pytest.mark.parametrize("bad", ["", "Bearer x", "a b", "a\r\nx: y", "ü", 7, b"x"])
-def test_what_is_no_token(bad: Any) -> None:
+def test_an_invalid_auth_option_is_refused(bad: Any) -> None:
     with pytest.raises(ConfigError):
         Client(URL, auth=bad)
 
@@ -105,7 +105,7 @@ def test_a_server_cannot_send_a_client_into_a_private_network_unless_that_was_al
 
 
 @pytest.mark.row("CA-01")
-async def test_nothing_is_asked_of_anybody_before_the_server_wants_it() -> None:
+async def test_no_request_for_a_login_is_sent_before_the_server_requires_one() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
     assert await credentials.headers() == {}
@@ -129,7 +129,7 @@ async def test_a_user_signs_in() -> None:
     assert (form["grant_type"], form["resource"]) == ("authorization_code", URL)
 
 
-async def test_what_was_kept_is_used_without_asking_anybody() -> None:
+async def test_a_stored_login_is_used_without_any_request() -> None:
     world, store = World(), MemoryStore()
     first = await signed_in(oauth(world, store=store).credentials(URL))
     world.down = True
@@ -138,7 +138,7 @@ async def test_what_was_kept_is_used_without_asking_anybody() -> None:
 
 
 @pytest.mark.row("CB-10")
-async def test_nobody_there_to_sign_in_fails_at_once_and_says_what_to_do() -> None:
+async def test_a_login_without_a_user_fails_at_once_and_says_what_to_do() -> None:
     credentials = oauth(World(), browser=None).credentials(URL)
     with pytest.raises(SignInError, match="sign in once with a browser") as caught:
         await signed_in(credentials)
@@ -185,7 +185,7 @@ async def test_a_token_that_is_refused_is_refreshed_with_its_resource() -> None:
 
 
 @pytest.mark.row("CA-03")
-async def test_who_brings_tokens_has_them_refreshed_once_for_each_that_is_refused() -> None:
+async def test_given_tokens_are_refreshed_once_for_each_refused_one() -> None:
     world, other = World(), MemoryStore()
     await signed_in(oauth(world, store=other).credentials(URL))
     [kept] = [each for key, each in other._entries.items() if key.startswith("user")]
@@ -235,14 +235,14 @@ async def test_a_refreshed_token_of_those_that_were_brought_is_found_again_by_th
 
 async def test_tokens_that_cannot_be_refreshed_are_over_when_they_are_refused() -> None:
     credentials = GivenTokens(access_token="only", fetch=World().fetch).credentials(URL)
-    with pytest.raises(SignInError, match="bring another one"):
+    with pytest.raises(SignInError, match="configure a new one"):
         await credentials.refused(401, CHALLENGE, await credentials.headers())
     with pytest.raises(ConfigError):
         GivenTokens(access_token="a", refresh_token="b")
 
 
 @pytest.mark.row("CA-03")
-async def test_what_cannot_be_reached_takes_nothing_away() -> None:
+async def test_an_unreachable_authorization_server_invalidates_no_token() -> None:
     world, store = World(), MemoryStore()
     credentials = oauth(world, store=store).credentials(URL)
     old = await signed_in(credentials)
@@ -263,7 +263,7 @@ async def test_what_cannot_be_reached_takes_nothing_away() -> None:
     assert len(world.tokens("refresh_token")) == 2
 
 
-async def test_a_token_that_is_about_to_end_is_used_while_nobody_can_renew_it() -> None:
+async def test_an_expiring_token_is_used_while_it_cannot_be_renewed() -> None:
     world, store = World(), MemoryStore()
     old = await signed_in(oauth(world, store=store).credentials(URL))
     end(store, expires_at=1.0, obtained_at=0.0)
@@ -291,7 +291,7 @@ async def test_a_refresh_token_that_is_dead_is_not_tried_twice_and_the_user_sign
     assert token(await credentials.headers()) in world.idp.issued_tokens
 
 
-async def test_who_was_refused_with_an_older_token_just_tries_again() -> None:
+async def test_a_request_refused_with_an_older_token_is_just_retried() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
     old = await signed_in(credentials)
@@ -336,7 +336,7 @@ async def test_two_clients_of_one_store_share_one_keeper_and_its_end_is_survived
     assert one._pid == two._pid != pid
 
 
-async def test_a_keeper_that_nobody_needs_ends_and_comes_back() -> None:
+async def test_an_unused_login_process_stops_and_is_started_again() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
     headers = await signed_in(credentials)
@@ -399,7 +399,7 @@ async def test_a_server_that_always_wants_another_scope_is_not_asked_for_ever() 
 
     for number in range(_MOST_SCOPE_SETS):
         assert await step_up(number)
-    with pytest.raises(SignInError, match=f"wants write:{_MOST_SCOPE_SETS}") as caught:
+    with pytest.raises(SignInError, match=f"requires write:{_MOST_SCOPE_SETS}") as caught:
         await step_up(_MOST_SCOPE_SETS)
     assert caught.value.code == "insufficient_scope"
     assert len(world.visits) == 1 + _MOST_SCOPE_SETS
@@ -411,7 +411,7 @@ async def test_a_server_that_refuses_what_its_own_authorization_server_gives() -
     credentials = oauth(world).credentials(URL)
     for _ in range(3):
         await signed_in(credentials)
-    with pytest.raises(SignInError, match="what it wants is not what its own authorization server gives"):
+    with pytest.raises(SignInError, match="it does not accept the tokens of its own authorization server"):
         await signed_in(credentials)
     assert len(world.visits) == 3
 
@@ -433,10 +433,10 @@ async def test_another_authorization_server_is_shown_nothing_of_the_first() -> N
     assert not [form for form in other.requests if form.form.get("grant_type") == "refresh_token"]
 
 
-async def test_what_was_agreed_with_one_issuer_is_for_no_other() -> None:
+async def test_a_client_registered_at_one_issuer_is_used_at_no_other() -> None:
     world = World()
     credentials = oauth(world, client_id="me", client_secret="s", issuer="https://elsewhere.example").credentials(URL)
-    with pytest.raises(SignInError, match="register it there"):
+    with pytest.raises(SignInError, match="register it"):
         await signed_in(credentials)
     assert world.visits == []
 
@@ -449,7 +449,7 @@ async def test_without_a_word_about_it_the_first_issuer_is_the_one() -> None:
     other = AuthorizationServer(issuer="https://other.example")
     world.others.append(other)
     world.documents[PRM]["authorization_servers"] = [other.issuer]
-    with pytest.raises(SignInError, match=f"is known to {ISSUER}: register it there"):
+    with pytest.raises(SignInError, match=f"is registered at {ISSUER}: register it"):
         await credentials.refused(401, CHALLENGE, old)
     assert not [each for each in other.requests if each.path == "/token"]
 
@@ -463,13 +463,15 @@ async def test_without_a_word_about_it_the_first_issuer_is_the_one() -> None:
     [
         ({"state": "another"}, "another state"),
         ({"state": None}, "another state"),
-        ({"iss": None}, "does not say who has sent it"),
+        ({"iss": None}, "names no issuer"),
         ({"iss": "https://evil.example"}, "is not from"),
         ({"iss": f"{ISSUER}/"}, "is not from"),
         ({"code": None}, "no code"),
     ],
 )
-async def test_what_comes_back_is_held_against_what_was_sent(redirect: dict[str, str | None], says: str) -> None:
+async def test_an_authorization_response_is_checked_against_the_request(
+    redirect: dict[str, str | None], says: str
+) -> None:
     world = World()
     world.idp.faults.redirect = redirect
     with pytest.raises(SignInError, match=says) as caught:
@@ -499,7 +501,7 @@ async def test_codes_that_cannot_be_proven_are_not_asked_for(methods: list[str] 
 @pytest.mark.parametrize(
     "where", ["javascript:alert(1)", "file:///etc/passwd", "https://a.example/$(id);`id`", "http://idp.example/a"]
 )
-async def test_nobody_is_sent_where_no_browser_should_go(where: str) -> None:
+async def test_no_browser_is_sent_to_an_unsafe_address(where: str) -> None:
     world = World()
     world.idp.faults.metadata = {"authorization_endpoint": where}
     with pytest.raises(SignInError) as caught:
@@ -518,7 +520,7 @@ def test_a_server_that_lacks_an_endpoint_for_signing_in_is_refused_by_name(missi
     )
     without: dict[str, Any] = {missing: None}
     check_code_grant(whole)
-    with pytest.raises(SignInError, match=f"{ISSUER} names no endpoint for signing in with a browser"):
+    with pytest.raises(SignInError, match=f"{ISSUER} names no authorization endpoint for signing in with a browser"):
         check_code_grant(replace(whole, **without))
 
 
@@ -681,7 +683,7 @@ async def test_an_organisation_vouches_for_its_user() -> None:
     assert sent[1]["subject_token"] == "second"
     said.clear()
     said.update(error="invalid_grant", error_description="the token has expired")
-    with pytest.raises(SignInError, match="sign in there anew") as caught:
+    with pytest.raises(SignInError, match="sign in there again") as caught:
         await credentials.refused(401, CHALLENGE, headers)
     assert caught.value.code == "subject_token_expired"
     with pytest.raises(ConfigError):
@@ -749,7 +751,7 @@ async def test_only_an_identity_token_that_has_ended_is_told_as_ended(
     with pytest.raises(SignInError) as caught:
         await signed_in(credentials)
     assert caught.value.code == ("subject_token_expired" if over else error)
-    assert ("sign in there anew" in str(caught.value)) is over
+    assert ("sign in there again" in str(caught.value)) is over
     assert detail in str(caught.value)
 
 
@@ -800,17 +802,17 @@ async def test_a_code_for_another_machine() -> None:
     assert {form["resource"] for form in world.tokens()} == {URL}
 
 
-async def test_a_code_that_nobody_types_in() -> None:
+async def test_a_device_code_that_is_never_entered_expires() -> None:
     async def show(code: DeviceCode, /) -> None:
         pass
 
-    with pytest.raises(SignInError, match="nobody has entered the code") as caught:
+    with pytest.raises(SignInError, match="the code was not entered") as caught:
         await signed_in(oauth(World(), browser=None, device=show, timeout=30).credentials(URL))
     assert caught.value.step == "device authorization"
 
 
 def test_a_way_is_told_apart_from_what_is_none() -> None:
     assert isinstance(credentials_for(OAuth(), URL), LoginCredentials)
-    with pytest.raises(ConfigError, match="auth is a token, OAuth"):
+    with pytest.raises(ConfigError, match="auth must be a token, OAuth"):
         credentials_for(object(), URL)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert not isinstance(SignInError("a", "b"), Unauthorized)

@@ -1,4 +1,4 @@
-"""The keeper of a login: begun twice at once, killed in the middle, with a store that fails, and with programs that change what is kept."""
+"""The login process: started twice at once, killed in the middle, with a failing store, and with other programs that change the stored login."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> 
     pid = whereis(credentials._name)
     assert pid is not None
     kill(pid)
-    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+    with pytest.raises(SignInError, match="the login process ended") as caught:
         await asking
     assert caught.value.temporary
 
@@ -101,13 +101,13 @@ async def test_a_keeper_that_is_killed_in_the_middle_is_told_and_the_next_one_go
     assert await credentials.refused(401, CHALLENGE, {})
 
 
-async def test_what_cannot_be_kept_is_used_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_login_that_cannot_be_stored_is_used_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     key = "client_id"
     world.idp.add_client("me", redirect_uris=["http://127.0.0.1/callback"])
     credentials = oauth(world, store=Full(), **{key: "me"}).credentials(URL)
     assert token(await signed_in(credentials)) in world.idp.issued_tokens
-    assert "could not be kept: store: the disk is full" in caplog.text
+    assert "could not be stored: store: the disk is full" in caplog.text
 
 
 @pytest.mark.parametrize("failure", [SignInError("store", "read-only"), OSError(errno.EROFS, "read-only")], ids=type)
@@ -123,12 +123,12 @@ async def test_a_login_in_a_store_that_cannot_be_written_is_used_and_renewed_fro
         tokens.append(token(await credentials.headers()))
     assert len(set(tokens)) == 4  # each renewed with the refresh token that came with the one before
     assert len(world.visits) == 1
-    assert caplog.text.count("the new token is used, and could not be kept") == 3
+    assert caplog.text.count("the new token is used, and could not be stored") == 3
     assert not any(each in caplog.text for each in tokens)
 
 
 @pytest.mark.parametrize("failure", [SignInError("store", "read-only"), OSError(errno.EROFS, "read-only")], ids=type)
-async def test_who_cannot_keep_a_registration_uses_it_all_the_same(
+async def test_a_registration_that_cannot_be_stored_is_used_all_the_same(
     caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     world, store = World(), Mounted(failure)
@@ -138,7 +138,7 @@ async def test_who_cannot_keep_a_registration_uses_it_all_the_same(
     assert await credentials.refused(401, CHALLENGE, await credentials.headers())
     assert token(await credentials.headers()) != first
     assert len(world.visits) == 1
-    assert "the new registration at https://idp.example is used, and could not be kept" in caplog.text
+    assert "the new registration at https://idp.example is used, and could not be stored" in caplog.text
     assert not store._entries
 
 
@@ -168,7 +168,7 @@ async def test_a_newer_login_of_another_program_is_taken_once_the_store_can_be_w
 async def test_a_store_of_a_programs_own_that_fails_is_a_failure_of_the_login(name: str) -> None:
     world, store = World(), Broken(name)
     credentials = oauth(world, store=store).credentials(URL)
-    with pytest.raises(SignInError, match="the store of logins fails: Input/output error") as caught:
+    with pytest.raises(SignInError, match="the token store failed: Input/output error") as caught:
         await signed_in(credentials)
     assert (caught.value.step, caught.value.temporary) == ("store", True)
     store.name_of_failure = ""
@@ -180,7 +180,7 @@ async def test_a_store_that_fails_without_a_text_is_told_by_the_errors_name() ->
         async def get(self, key: str) -> Mapping[str, Any] | None:
             raise TimeoutError
 
-    with pytest.raises(SignInError, match="the store of logins fails: TimeoutError"):
+    with pytest.raises(SignInError, match="the token store failed: TimeoutError"):
         await signed_in(oauth(World(), store=Slow()).credentials(URL))
 
 
@@ -191,7 +191,7 @@ async def test_a_store_that_cannot_say_what_is_registered_is_told_as_the_store()
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             return await super().get(key)
 
-    with pytest.raises(SignInError, match="the store of logins fails: Input/output error"):
+    with pytest.raises(SignInError, match="the token store failed: Input/output error"):
         await signed_in(oauth(World(), store=Half()).credentials(URL))
 
 
@@ -223,7 +223,7 @@ async def test_a_token_that_is_about_to_end_is_used_while_its_store_fails(name: 
     assert len(world.visits) == 1
 
 
-async def test_what_another_program_has_renewed_is_taken() -> None:
+async def test_a_token_renewed_by_another_program_is_taken() -> None:
     world, store = World(), MemoryStore()
     first = oauth(world, store=store).credentials(URL)
     old = await signed_in(first)
@@ -233,7 +233,7 @@ async def test_what_another_program_has_renewed_is_taken() -> None:
     assert world.tokens("refresh_token") == []
 
 
-async def test_what_another_program_has_renewed_and_is_about_to_end_as_well_is_renewed() -> None:
+async def test_an_expiring_token_of_another_program_is_renewed() -> None:
     world, store = World(lifetime=1e-9), MemoryStore()
     credentials = oauth(world, store=store).credentials(URL)
     await signed_in(credentials)
@@ -241,7 +241,7 @@ async def test_what_another_program_has_renewed_and_is_about_to_end_as_well_is_r
     assert token(await credentials.headers()) in world.idp.issued_tokens
 
 
-async def test_what_another_program_has_renewed_and_has_ended_is_no_token_to_try() -> None:
+async def test_an_expired_token_of_another_program_is_not_tried() -> None:
     world, store = World(), MemoryStore()
     credentials = oauth(world, store=store).credentials(URL)
     old = await signed_in(credentials)
@@ -358,7 +358,7 @@ async def test_a_keeper_that_is_killed_while_a_token_is_got_is_told_and_no_secre
     assert token(await credentials.headers()) in world.idp.issued_tokens
 
 
-async def test_who_waits_for_a_busy_keeper_that_is_killed_begins_another() -> None:
+async def test_a_caller_of_a_killed_login_process_starts_another() -> None:
     world, store = World(), MemoryStore()
     waits = asyncio.Event()
 
@@ -386,7 +386,7 @@ async def test_a_keeper_that_is_killed_as_it_begins_is_told() -> None:
     while (pid := whereis(credentials._name)) is None:  # noqa: ASYNC110 - nothing tells that it has begun
         await asyncio.sleep(0)
     kill(pid)
-    with pytest.raises(SignInError, match="whoever keeps the login has ended") as caught:
+    with pytest.raises(SignInError, match="the login process ended") as caught:
         await asking
     assert caught.value.temporary
     assert await credentials.headers() == {}

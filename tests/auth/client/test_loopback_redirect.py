@@ -1,4 +1,4 @@
-"""The page that a user comes back to, over real sockets; and how they get to sign in."""
+"""The loopback redirect page over real sockets, and how users get to the authorization URL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def visit(uri: str, target: str, method: str = "GET", raw: bytes | None = 
 
 
 @pytest.mark.row("CB-06")
-async def test_who_comes_back_with_the_state_is_heard_and_nobody_else() -> None:
+async def test_a_response_with_the_right_state_is_accepted_and_no_other() -> None:
     async with LoopbackRedirect() as landing:
         uri = landing.redirect_uri
         assert urlsplit(uri).hostname == "127.0.0.1"
@@ -132,7 +132,7 @@ async def test_a_head_in_single_bytes_is_searched_once(monkeypatch: pytest.Monke
     def say(status: str, title: str, text: str) -> None:
         said.append(status)
 
-    monkeypatch.setattr(connection, "_say", say)
+    monkeypatch.setattr(connection, "_send_page", say)
     head = b"GET / HTTP/1.1\r\nx: " + b"a" * 10_000 + b"\r\n\r\n"
     for byte in head:
         connection.data_received(bytes((byte,)))
@@ -140,7 +140,7 @@ async def test_a_head_in_single_bytes_is_searched_once(monkeypatch: pytest.Monke
     assert searched <= 4 * len(head)
 
 
-def test_what_a_browser_is_shown_is_escaped() -> None:
+def test_pages_for_the_browser_are_escaped() -> None:
     assert "<script>" not in html_page("<script>x</script>", '"><img onerror=1>')
     assert "&lt;script&gt;" in html_page("<script>", "")
 
@@ -170,7 +170,7 @@ PLACES = [
 @pytest.mark.row("CB-06")
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_that_comes_back_is_shown_to_a_browser(place: str, script: str) -> None:
+async def test_parameters_of_a_response_are_never_shown_to_the_browser(place: str, script: str) -> None:
     """Whatever stands in the address: what is shown is fixed, and would not run if it were not."""
     async with LoopbackRedirect() as landing:
         arrival = asyncio.create_task(landing.response("s1"))
@@ -226,7 +226,7 @@ async def test_the_page_is_on_the_loopback_and_for_its_own_login_alone() -> None
         waits[1].cancel()
 
 
-def test_what_comes_twice_does_not_count() -> None:
+def test_repeated_response_parameters_are_ignored() -> None:
     assert parse_authorization_response("code=a&code=b&state=s").code is None
     assert parse_authorization_response("&".join(f"a{n}=1" for n in range(100))).state is None
     assert parse_authorization_response("error=x&error_description=%3Cb%3E").description == "<b>"
@@ -270,18 +270,18 @@ async def test_a_user_comes_back_by_themselves_to_the_port_that_was_pinned() -> 
     assert (await credentials.headers()).keys() == {"authorization"}
 
 
-async def test_nobody_comes_back() -> None:
+async def test_a_browser_that_does_not_come_back_times_out() -> None:
     world = World()
 
     async def nobody(url: str, /) -> str | None:
         return None
 
-    with pytest.raises(SignInError, match="nobody came back from signing in within 20 s"):
+    with pytest.raises(SignInError, match="the browser did not come back from signing in within 20 s"):
         await OAuth(browser=nobody, fetch=world.fetch, timeout=20).credentials(URL).refused(401, CHALLENGE, {})
 
 
 @pytest.mark.parametrize("pasted", ["", "nonsense", "http://[::1", "http://127.0.0.1/callback?code=x"])
-async def test_what_is_pasted_is_held_against_what_was_asked(pasted: str) -> None:
+async def test_a_pasted_response_is_checked_against_the_request(pasted: str) -> None:
     async def paste(url: str, /) -> str | None:
         return pasted
 
@@ -297,7 +297,7 @@ async def test_no_browser_is_given_what_is_no_web_address(url: str, monkeypatch:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     for way in (open_browser, paste_back):
-        with pytest.raises(SignInError, match="nobody is sent there"):
+        with pytest.raises(SignInError, match="the user is not sent there"):
             await way(url)
     assert opened == []
 
@@ -334,7 +334,7 @@ async def test_an_address_is_pasted(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @pytest.mark.parametrize("error", [OSError("the terminal is gone"), ValueError("I/O operation on closed file")])
-async def test_where_nobody_can_type_nobody_is_signed_in(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_readable_stdin_no_user_is_signed_in(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> str:
         raise error
 
@@ -346,7 +346,7 @@ async def test_where_nobody_can_type_nobody_is_signed_in(error: Exception, monke
     assert not world.tokens()
 
 
-async def test_a_line_that_is_typed_when_nobody_waits_any_more_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_that_is_typed_too_late_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = threading.Event()
 
     def late() -> str:

@@ -1,4 +1,4 @@
-"""Issuers that pass for one another, and what a login of one server gives to none other: codes, verifiers, secrets and tokens."""
+"""Mix-up attacks: issuers that pose as another, and codes, verifiers, secrets and tokens that must reach no other issuer."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def sign_in(credentials: Any) -> Mapping[str, str]:
 @pytest.mark.row("CB-10")
 async def test_a_code_of_one_issuer_is_never_shown_to_another_that_led_the_user_there(web: Web) -> None:
     """The honest issuer says in the redirect who it is (RFC 9207), and the login was begun with the attacker's."""
-    with pytest.raises(SignInError, match=r"what came back is not from https://evil\.example") as caught:
+    with pytest.raises(SignInError, match=r"the authorization response is not from https://evil\.example") as caught:
         await sign_in(web.login(EVIL_URL))
     assert caught.value.step == "authorization"
     assert len(web.visits) == 1
@@ -113,7 +113,7 @@ async def test_an_honest_issuers_answer_with_another_name_in_it_is_not_used(web:
         return parts._replace(query=urlencode(query if said is None else {**query, "iss": said})).geturl()
 
     web.back = changed
-    with pytest.raises(SignInError, match=r"is not from|does not say who has sent it") as caught:
+    with pytest.raises(SignInError, match=r"is not from|names no issuer") as caught:
         await sign_in(web.login())
     assert caught.value.step == "authorization"
     assert "code_verifier" not in web.told("idp.example")
@@ -155,7 +155,7 @@ async def test_an_attackers_server_that_passes_for_the_honest_one_is_refused_bef
         web.documents[f"{EVIL}/.well-known/oauth-authorization-server"]["issuer"] = ISSUER
     else:  # so that the token would be for the honest server
         web.documents[EVIL_PRM] |= {"resource": URL, "authorization_servers": [ISSUER]}
-    with pytest.raises(SignInError, match=r"it says that it is|not of the server that was asked"):
+    with pytest.raises(SignInError, match=r"names another issuer|not the requested server"):
         await sign_in(web.login(EVIL_URL))
     assert web.visits == []
 
@@ -172,7 +172,7 @@ async def test_a_server_that_names_an_honest_issuer_gets_a_token_for_itself_alon
 
 
 @pytest.mark.row("CB-10")
-async def test_what_one_issuer_has_given_is_shown_to_no_other(web: Web) -> None:
+async def test_credentials_of_one_issuer_are_sent_to_no_other(web: Web) -> None:
     """With one store for both: neither a token, nor a refresh token, nor a client's secret, nor its name."""
     store = MemoryStore()
     honest = web.login(store=store)
@@ -201,7 +201,7 @@ async def test_an_issuer_that_is_exchanged_is_not_sent_what_the_one_before_has_g
     credentials = web.login()
     first = await sign_in(credentials)
     web.documents[PRM]["authorization_servers"] = [EVIL]
-    with pytest.raises(SignInError, match="what came back is not from"):
+    with pytest.raises(SignInError, match="the authorization response is not from"):
         await credentials.refused(401, CHALLENGE, first)
     sent = web.told("evil.example")
     assert "grant_type=refresh_token" not in sent

@@ -1,4 +1,4 @@
-"""Whatever a stranger sends is read, or refused in words: nothing else comes out of what reads it."""
+"""Parsers of data from other servers parse any input or raise the documented error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_tokens(value: Any) -> None:
 
 
 @given(OBJECTS)
-def test_what_is_kept(value: Any) -> None:
+def test_any_stored_entry_is_parsed_or_ignored(value: Any) -> None:
     LoginRecord.read(value)
 
 
@@ -125,7 +125,7 @@ async def test_an_issuer_that_is_none() -> None:
 
 
 @given(st.text())
-def test_what_comes_back(text: str) -> None:
+def test_any_authorization_response_is_parsed_and_made_printable(text: str) -> None:
     parse_authorization_response(text)
     assert "<script" not in html_page(text, text).lower().replace("&lt;", "")
     assert printable_line(text).isprintable()

@@ -1,4 +1,4 @@
-"""A token that is revoked while many calls are under way: each of them is done once, with the next token, and the client is taken for no guesser."""
+"""A token is revoked while many calls are in flight: each call is done once, with the next token, and the client is not limited as a guesser."""
 
 from __future__ import annotations
 

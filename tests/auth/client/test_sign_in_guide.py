@@ -1,4 +1,4 @@
-"""The page that says which way to sign in when: it names each of them, and each setting that it names is there."""
+"""The documentation page about login methods names each of them, and the settings that it names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upstream at which a user has to sign in: a state with the address, in status, reports of changes, and at the call."""
+"""An upstream that needs a user's login: it is shown in status, in reports of changes and at calls, with the address."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_an_upstream_without_a_login_needs_a_sign_in_and_says_where() -> N
                         break
             standing = host.status()["theatre"]
             assert (standing.state, standing.sign_in_url) == (UpstreamState.NEEDS_SIGN_IN, url)
-            assert "nobody is signed in" in standing.reason
+            assert "no user is signed in" in standing.reason
             with pytest.raises(SignInError) as caught:
                 await host.call("theatre:look")
             assert caught.value.url == url

@@ -1,4 +1,4 @@
-"""Single calls: proofs of codes, the token endpoint's grants, and registration, as they travel."""
+"""Single requests as they are sent: PKCE, the grants of the token endpoint, and client registration."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_address_that_a_user_is_sent_to() -> None:
     }
     assert found.state != build_authorization_url("https://idp.example/a", {}).state
     for bad in ("javascript:alert(1)", "file:///x", "https://a/`id`", "https://a/#x"):
-        with pytest.raises(SignInError, match="nobody is sent there"):
+        with pytest.raises(SignInError, match="the user is not sent there"):
             build_authorization_url(bad, {})
 
 
@@ -198,7 +198,7 @@ async def test_how_a_client_shows_itself() -> None:
         assert "s:&" not in repr(each)
 
 
-def test_what_is_no_identity() -> None:
+def test_an_invalid_client_identity_is_refused() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: ClientIdentity(""),
         lambda: ClientIdentity("a", method="magic"),
@@ -214,7 +214,7 @@ async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
         await credentials_of(ClientIdentity("a", method="client_secret_post"), Post())
     with pytest.raises(SignInError, match="give key"):
         await credentials_of(ClientIdentity("a", method="private_key_jwt"), Post())
-    with pytest.raises(SignInError, match="not one for RS256"):
+    with pytest.raises(SignInError, match="cannot be used for RS256"):
         await credentials_of(ClientIdentity("a", key=make_key("EC"), algorithm="RS256"), Post())
 
 
@@ -233,14 +233,14 @@ async def test_an_identity_that_cannot_show_what_is_wanted_says_so() -> None:
         (b"<html>", 502, "status 502 and no JSON", True),
         (b"<html>", 200, "status 200 and no JSON", False),
         ({}, 302, "status 302", False),
-        ({}, 200, "no token that could be sent", False),
-        ({"access_token": "a\r\nx-evil: 1"}, 200, "no token that could be sent", False),
-        ({"access_token": "a" * 20_000}, 200, "no token that could be sent", False),
-        ({"access_token": 7}, 200, "no token that could be sent", False),
+        ({}, 200, "returned no valid access token", False),
+        ({"access_token": "a\r\nx-evil: 1"}, 200, "returned no valid access token", False),
+        ({"access_token": "a" * 20_000}, 200, "returned no valid access token", False),
+        ({"access_token": 7}, 200, "returned no valid access token", False),
         ({"access_token": "a", "token_type": "mac"}, 200, "'mac'", False),
     ],
 )
-async def test_what_is_no_answer(answer: Any, status: int, says: str, temporary: bool) -> None:  # noqa: FBT001 - a column
+async def test_an_invalid_token_response_is_refused(answer: Any, status: int, says: str, temporary: bool) -> None:  # noqa: FBT001 - a column
     with pytest.raises(SignInError, match=says) as caught:
         await credentials_of(ClientIdentity("me"), Post(answer, status))
     assert (caught.value.step, caught.value.temporary) == ("token", temporary)
@@ -259,7 +259,7 @@ async def test_times_that_are_none_are_none(lives: Any) -> None:
     assert found.expires_at is None
 
 
-async def test_nobody_there_is_temporary() -> None:
+async def test_an_unreachable_token_endpoint_is_temporary() -> None:
     async def nobody(url: str, **_: Any) -> FetchResponse:
         raise ConnectFailed("nobody listens there")
 
@@ -285,23 +285,23 @@ async def test_registration_returns_what_the_server_says() -> None:
 
 
 def registrar(post: Post, store: MemoryStore | None = None, **options: Any) -> ClientRegistrar:
-    given: dict[str, Any] = {"known": None, "document": None, "client_name": "us", "account": "me", **options}
+    given: dict[str, Any] = {"configured": None, "metadata_url": None, "client_name": "us", "account": "me", **options}
     return ClientRegistrar(store or MemoryStore(), post, **given)
 
 
 @pytest.mark.row("CA-09")
-async def test_who_is_known_is_not_registered_and_else_a_document_goes_before() -> None:
+async def test_a_configured_client_is_not_registered_and_a_metadata_document_goes_before_registration() -> None:
     post = Post({"client_id": "new"})
     full = AuthorizationServerMetadata(
         "https://idp.example", registration_endpoint="https://idp.example/register", accepts_client_documents=True
     )
-    assert (await registrar(post, known=ClientIdentity("old")).identity(full, None, None)).client_id == "old"
+    assert (await registrar(post, configured=ClientIdentity("old")).identity(full, None, None)).client_id == "old"
     document = "https://us.example/client.json"
-    assert (await registrar(post, document=document).identity(full, None, None)).client_id == document
+    assert (await registrar(post, metadata_url=document).identity(full, None, None)).client_id == document
     assert post.body == b""
     without = AuthorizationServerMetadata("https://idp.example", registration_endpoint="https://idp.example/register")
     assert (
-        await registrar(post, document=document).identity(without, "http://127.0.0.1:1/callback", "a")
+        await registrar(post, metadata_url=document).identity(without, "http://127.0.0.1:1/callback", "a")
     ).client_id == "new"
     sent = json.loads(post.body)
     assert (sent["application_type"], sent["redirect_uris"], sent["scope"]) == (
@@ -360,14 +360,14 @@ async def test_a_registration_that_is_of_no_use_is_forgotten_also_where_the_stor
 async def test_a_secret_that_is_over_is_no_registration() -> None:
     store, post = MemoryStore(), Post({"client_id": "one", "client_secret": "s", "client_secret_expires_at": 1})
     server = AuthorizationServerMetadata("https://a.example", registration_endpoint="https://a.example/register")
-    with pytest.raises(SignInError, match="did not say as whom"):
+    with pytest.raises(SignInError, match="returned no client_id"):
         await registrar(post, store).identity(server, None, None)
 
 
 @pytest.mark.parametrize(
     "url", ["http://a.example/x", "https://a.example", "https://a.example/", "https://a.example/x#y", "x"]
 )
-def test_what_is_no_document(url: str) -> None:
+def test_an_invalid_client_metadata_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigError):
         check_metadata_url(url)
 
@@ -376,13 +376,13 @@ def test_a_document_is_where_it_is() -> None:
     assert check_metadata_url("https://us.example/client.json") == "https://us.example/client.json"
 
 
-async def test_who_was_somebody_there_is_so_by_that_name_alone() -> None:
+async def test_a_client_identity_is_found_only_by_its_exact_client_id() -> None:
     store, document = MemoryStore(), "https://us.example/client.json"
-    known = registrar(Post({}), store, known=ClientIdentity("old"))
+    known = registrar(Post({}), store, configured=ClientIdentity("old"))
     assert await known.registered_identity("https://a.example", "old") == ClientIdentity("old")
     for other in ("new", "older", "ol", "OLD", ""):
         assert await known.registered_identity("https://a.example", other) is None
-    ours = registrar(Post({}), store, document=document)
+    ours = registrar(Post({}), store, metadata_url=document)
     found = await ours.registered_identity("https://a.example", document)
     assert found is not None
     assert (found.client_id, found.method) == (document, "none")
@@ -400,7 +400,7 @@ async def test_who_was_somebody_there_is_so_by_that_name_alone() -> None:
         ({}, None, "none"),
     ],
 )
-async def test_what_a_registration_says_of_how_to_show_it_is_believed_where_it_can_be(
+async def test_the_registered_authentication_method_is_used_where_it_is_possible(
     said: dict[str, Any], secret: str | None, method: str | None
 ) -> None:
     server = AuthorizationServerMetadata("https://a.example", registration_endpoint="https://a.example/register")

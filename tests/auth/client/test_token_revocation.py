@@ -1,4 +1,4 @@
-"""Tokens are revoked at the server that gave them, as the client that they were given to; a revocation that failed is reported."""
+"""Tokens are revoked at the server that issued them, by the client to which they were issued; a failed revocation is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_both_tokens_are_taken_back() -> None:
     assert record.refresh_token not in world.idp.refresh_tokens
 
 
-async def test_who_has_a_secret_shows_it() -> None:
+async def test_a_client_with_a_secret_authenticates_its_revocation() -> None:
     world = World()
     world.idp.add_client("me", secret="hush", redirect_uris=["http://127.0.0.1/callback"])
     settings, record = await login(world, client_id="me", client_secret="hush")
@@ -61,13 +61,13 @@ async def test_who_has_a_secret_shows_it() -> None:
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ({"revocation_endpoint": None}, "revocation: https://idp.example takes no tokens back"),
+        ({"revocation_endpoint": None}, "revocation: https://idp.example does not support revocation"),
         ({"issuer": "https://other.example"}, "discovery: "),
         ({"revocation_endpoint": "http://idp.example/revoke"}, "is not https"),
     ],
     ids=["none", "another", "open"],
 )
-async def test_who_cannot_be_told_is_said(fault: dict[str, Any], says: str) -> None:
+async def test_a_revocation_that_was_not_possible_is_reported(fault: dict[str, Any], says: str) -> None:
     world = World()
     settings, record = await login(world)
     world.idp.faults.metadata = fault
@@ -89,7 +89,7 @@ async def test_a_refusal_is_said() -> None:
         await revoke(settings, URL, record)
 
 
-async def test_nobody_waits_for_ever() -> None:
+async def test_a_revocation_does_not_wait_for_ever() -> None:
     world = World()
     settings, record = await login(world)
 
@@ -104,11 +104,11 @@ async def test_nobody_waits_for_ever() -> None:
         await revoke(silent, URL, record, patience=3.0)
 
 
-async def test_whoever_is_not_known_any_more_has_nothing_to_show() -> None:
+async def test_an_unregistered_client_cannot_revoke() -> None:
     world = World()
     settings, record = await login(world)
     forgetful = OAuth(browser=None, fetch=world.fetch, store=MemoryStore())
 
-    with pytest.raises(SignInError, match="not known any more"):
+    with pytest.raises(SignInError, match="no longer known"):
         await revoke(forgetful, URL, record)
     assert settings.store is not forgetful.store

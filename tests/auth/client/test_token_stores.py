@@ -1,4 +1,4 @@
-"""Where logins are kept: no other user reads them, none is lost, and one holder at a time changes them."""
+"""Token stores: other users cannot read them, no entry is lost, and one holder at a time changes an entry."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def files_with(words: bytes, folder: Path) -> list[Path]:
 
 
 @pytest.mark.row("CB-07")
-async def test_what_is_put_is_there_until_it_is_forgotten(store: TokenStore) -> None:
+async def test_an_entry_is_stored_until_it_is_deleted(store: TokenStore) -> None:
     assert await store.get("a") is None
     await store.put("a", {"token": "hüsh", "scopes": ["x"]})
     await store.put("b", {"n": 1})
@@ -83,7 +83,7 @@ async def test_what_is_put_is_there_until_it_is_forgotten(store: TokenStore) -> 
     assert (await store.get("a"), await store.get("b")) == (None, {"n": 1})
 
 
-async def test_one_at_a_time_holds_a_name(store: TokenStore) -> None:
+async def test_a_lock_has_one_holder_at_a_time(store: TokenStore) -> None:
     order: list[int] = []
 
     async def hold(number: int) -> None:
@@ -118,7 +118,7 @@ async def test_a_file_that_others_can_read_is_not_believed(tmp_path: Path) -> No
     store = FileStore(tmp_path)
     await store.put("a", {"token": "hush"})
     store.path.chmod(0o644)
-    with pytest.raises(SignInError, match="can be read by others") as caught:
+    with pytest.raises(SignInError, match="can be read by other users") as caught:
         await store.get("a")
     assert caught.value.step == "store"
 
@@ -131,7 +131,7 @@ async def test_a_file_that_was_changed_is_put_aside(tmp_path: Path, caplog: pyte
     store.path.write_bytes(data)
     with caplog.at_level(logging.WARNING):
         assert await store.get("a") is None
-    assert "put aside" in caplog.text
+    assert "renamed to .unreadable" in caplog.text
     assert (tmp_path / "credentials.unreadable").exists()
     await store.put("a", {"token": "new"})
     assert await store.get("a") == {"token": "new"}
@@ -279,7 +279,7 @@ def test_without_a_keyring_it_is_a_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
 @pytest.mark.parametrize(
     "kept", [{}, {"issuer": 1}, {"issuer": "a", "resource": "b", "token_endpoint": "c", "client_id": "d"}]
 )
-def test_what_is_kept_and_not_whole_is_nothing(kept: dict[str, Any]) -> None:
+def test_an_incomplete_stored_login_is_ignored(kept: dict[str, Any]) -> None:
     assert LoginRecord.read(kept) is None
     record = LoginRecord("i", "r", "t", "c", "a", "f", 1.0, 2.0, ("x",))
     assert LoginRecord.read(record.as_dict()) == record
@@ -405,9 +405,9 @@ async def test_a_key_that_cannot_be_read_is_told_with_its_path(tmp_path: Path) -
     await FileStore(tmp_path).put("a", {"n": 1})
     key = tmp_path / "credentials.key"
     key.chmod(0o644)
-    with pytest.raises(SignInError, match="can be read by others"):
+    with pytest.raises(SignInError, match="can be read by other users"):
         await FileStore(tmp_path).get("a")
     key.unlink()
     os.mkfifo(key, 0o600)
-    with pytest.raises(SignInError, match="is no file: remove it"):
+    with pytest.raises(SignInError, match="is not a regular file: remove it"):
         await FileStore(tmp_path).get("a")

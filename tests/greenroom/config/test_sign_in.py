@@ -1,4 +1,4 @@
-"""How a configured server is signed in at: what its `oauth` says, whether a user sits at the terminal, and that no server waits for another's user."""
+"""How a configured server is signed in to: what its `oauth` says, whether a user sits at the terminal, and that no server waits for another's user."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def no_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """No user sits there, as under cron: what browsers were opened all the same."""
     opened: list[str] = []
 
@@ -153,7 +153,7 @@ async def login(auth: Any, url: str) -> None:
 
 @pytest.mark.row("CB-10")
 async def test_a_host_without_a_terminal_fails_fast_and_says_what_to_type(
-    workspace: Workspace, nobody: list[str], store: MemoryStore
+    workspace: Workspace, no_user: list[str], store: MemoryStore
 ) -> None:
     async with theatre() as (idp, url):
         workspace.write("greenroom.toml", web("theatre", url) + block("near", "1"))
@@ -164,10 +164,10 @@ async def test_a_host_without_a_terminal_fails_fast_and_says_what_to_type(
                 "theatre": "needs_sign_in",
                 "near": "connected",
             }
-            assert f"nobody is signed in at {url}" in reports["theatre"].reason
+            assert f"no user is signed in to {url}" in reports["theatre"].reason
             assert f"run `greenroom login theatre --config {path}` in a terminal" in reports["theatre"].reason
             assert await host.call("near:which") == "1"
-            assert nobody == []
+            assert no_user == []
             assert {each.path for each in idp.requests if "well-known" not in each.path} == set()
 
             await asyncio.to_thread(
@@ -175,11 +175,11 @@ async def test_a_host_without_a_terminal_fails_fast_and_says_what_to_type(
             )
             host.retry("theatre")
             assert await host.call("theatre:look") == "a stage"
-        assert nobody == []
+        assert no_user == []
 
 
 @pytest.mark.row("CB-10")
-def test_whose_file_was_not_named_need_not_name_it(workspace: Workspace) -> None:
+def test_the_advised_command_names_the_file_only_if_it_was_named(workspace: Workspace) -> None:
     workspace.write("greenroom.toml", web("a", URL))
     server = workspace.read("greenroom.toml").servers["a"]
     assert default_sign_in()(server).advice == "run `greenroom login a` in a terminal, once"  # type: ignore[union-attr]

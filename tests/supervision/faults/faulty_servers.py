@@ -1,4 +1,4 @@
-"""Servers that break in every way, and one beside them that must not notice."""
+"""Servers that fail in every way, and a neighbour that must not be affected."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A program that is interrupted: `python interrupted_program.py <runner> <moment>`, for the tests beside it.
+"""A program to interrupt: `python interrupted_program.py <runner> <moment>`.
 
-It prints `ready` when it is at that moment, and then whatever happens to it.
+It prints `ready` at that moment, and then everything that happens to it.
+
 """
 
 from __future__ import annotations

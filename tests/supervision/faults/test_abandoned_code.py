@@ -1,4 +1,4 @@
-"""Code that will not end: a program that has given it up can end all the same."""
+"""Code that never ends: a program that has abandoned it can exit all the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ print("ended")
 
 
 @pytest.mark.parametrize("method", ["in_handler", "in_task", "in_its_finally"])
-def test_who_swallows_every_cancellation_cannot_keep_the_program(method: str) -> None:
+def test_code_that_swallows_every_cancellation_cannot_keep_the_program_alive(method: str) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-c", _PROGRAM.format(method=method)],
         capture_output=True,

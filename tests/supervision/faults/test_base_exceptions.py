@@ -1,4 +1,4 @@
-"""Whatever a handler raises is that actor's crash, and no other's."""
+"""Any exception in a handler crashes that handler's process, and no other."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def same(raised: BaseException, made: BaseException) -> bool:
 
 @each_error
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_it_is_the_crash_of_the_actor_that_raised(make: Making, way: Way, node: Node) -> None:
+async def test_a_raising_handler_crashes_its_own_process(make: Making, way: Way, node: Node) -> None:
     witness = Witness(node)
     error = make()
     async with inbox() as me:
@@ -300,7 +300,7 @@ async def test_a_bare_task_that_would_end_the_loop_ends_its_process(
     assert "never retrieved" not in caplog.text
 
 
-async def test_what_a_bare_task_raises_and_nobody_awaits_stays_asyncios(node: Node) -> None:
+async def test_an_exception_of_an_unawaited_bare_task_is_left_to_asyncio(node: Node) -> None:
     # As an unlinked process's crash would: it is logged, and no process dies of it.
     told: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
@@ -343,7 +343,7 @@ async def test_a_group_of_anyios_that_is_cancelled_at_once_ends_at_once() -> Non
     assert await breaks.within(1.0).call(Breaks.do_async, cancels) == "over"
 
 
-async def test_what_is_no_coroutine_makes_no_task_in_a_handler_either() -> None:
+async def test_create_task_in_a_handler_refuses_anything_but_a_coroutine() -> None:
     no_coroutine: Any = 42
 
     async def make() -> str:

@@ -61,7 +61,7 @@ class Watch:
 @pytest.mark.greenroom(clock="real", watchdog=0.05)
 @pytest.mark.parametrize("method", [Blocks.block, Blocks.block_async, Blocks.block_in_a_task])
 @pytest.mark.parametrize("queued", [False, True])
-async def test_one_that_blocks_the_loop_is_named_while_it_does(method: Any, node: Node, *, queued: bool) -> None:
+async def test_a_process_that_blocks_the_loop_is_named_while_it_does(method: Any, node: Node, *, queued: bool) -> None:
     watch = Watch(node, "the blocker")
     ref = await Options(label="the blocker").start(Blocks)
     if queued:

@@ -1,6 +1,7 @@
-"""Every call has exactly one outcome, whatever happens to whom, under any seed.
+"""Every call has exactly one outcome, whichever process fails, with any seed.
 
-Hypothesis draws calls, faults and the order of delivery; all is on virtual time, and a failure prints what replays it.
+Hypothesis draws calls, faults and the delivery order; everything runs on virtual time, and a failure prints how to replay it.
+
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_the_second_exits_at_once(runner: str, moment: str, programs: list[Progr
     assert program.process.returncode == -signal.SIGINT
 
 
-def test_the_notice_is_no_handlers_problem_when_nobody_can_read_it(programs: list[Program]) -> None:
+def test_a_notice_that_cannot_be_written_does_not_affect_handlers(programs: list[Program]) -> None:
     program = Program("asyncio", "computing")
     programs.append(program)
     assert program.process.stderr is not None

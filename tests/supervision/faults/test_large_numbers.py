@@ -1,4 +1,4 @@
-"""A hundred thousand of them: a chain of links, all stopping at once, all told something at once."""
+"""A hundred thousand processes: a chain of links, all stopping at once, all getting a message at once."""
 
 from __future__ import annotations
 

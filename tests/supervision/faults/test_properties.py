@@ -1,7 +1,7 @@
-"""Promises that hold for every run: one Down per monitor, order per sender and receiver.
+"""Properties of every run: one Down per monitor, order per sender and receiver.
 
-Each example is a plan and a seed: Hypothesis draws both, the node delivers in the order that the seed says, on virtual
-time, and the blob that a failure prints replays it.
+Hypothesis draws a plan and a seed for each example; the node delivers in the order of the seed, on virtual time, and a failure prints a blob that replays it.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handlers that do not come back: they wait for ever, block the loop, or will not be cancelled."""
+"""Handlers that do not return: they wait for ever, block the loop, or suppress their cancellation."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def stop_by_exit(who: object) -> None:
 
 
 @pytest.mark.parametrize("end", [kill, stop_by_exit], ids=["kill", "exit"])
-async def test_one_that_awaits_for_ever_is_cancelled_and_unwinds_before_anybody_hears(
+async def test_a_handler_that_awaits_for_ever_is_cancelled_and_unwinds_before_its_death_is_reported(
     end: Callable[[object], None], node: Node
 ) -> None:
     notes: list[str] = []
@@ -149,7 +149,7 @@ class Stubborn(GenServer):
         return answer
 
 
-async def test_one_that_swallows_its_cancellation_is_abandoned_after_the_grace(node: Node) -> None:
+async def test_a_handler_that_swallows_its_cancellation_is_abandoned_after_the_grace(node: Node) -> None:
     witness = Witness(node)
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -211,7 +211,7 @@ async def abandoned(after: Callable[[], Coroutine[Any, Any, None]]) -> None:
     await done
 
 
-async def test_what_abandoned_code_sends_is_void(node: Node) -> None:
+async def test_messages_sent_by_abandoned_code_are_discarded(node: Node) -> None:
     async with inbox() as me:
         calm, victim = await start(Calm), await start(Calm)
         by_name: Ref[Calm] = Ref(calm.pid)
@@ -238,7 +238,7 @@ async def test_what_abandoned_code_sends_is_void(node: Node) -> None:
         assert (watched.life, watched.links, watched.monitors) == (0, None, None)
 
 
-async def test_what_abandoned_code_answers_is_void() -> None:
+async def test_replies_of_abandoned_code_are_discarded() -> None:
     keeper = await start(Stubborn)
     kept = request(keeper, Stubborn.keep)
     await turns()
@@ -271,7 +271,7 @@ ACTS: dict[str, Callable[[Ref[Calm]], Any]] = {
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
-async def test_what_abandoned_code_asks_for_is_refused(act: Callable[[Ref[Calm]], Any], node: Node) -> None:
+async def test_calls_by_abandoned_code_are_refused(act: Callable[[Ref[Calm]], Any], node: Node) -> None:
     calm = await start(Calm)
 
     async def attempt() -> None:
@@ -280,7 +280,7 @@ async def test_what_abandoned_code_asks_for_is_refused(act: Callable[[Ref[Calm]]
             await result
 
     async def after() -> None:
-        with pytest.raises(ActorError, match=r"gone|exited before it answered: killed|nobody is registered"):
+        with pytest.raises(ActorError, match=r"gone|exited before it answered: killed|no process is registered"):
             await attempt()
 
     await abandoned(after)
@@ -337,7 +337,7 @@ async def test_the_end_waits_for_tasks_that_unwind(node: Node) -> None:
     assert node.leaks == 0
 
 
-async def test_one_that_has_not_begun_leaks_nothing_even_without_grace(node: Node) -> None:
+async def test_a_handler_that_has_not_begun_leaks_nothing_even_without_grace(node: Node) -> None:
     witness = Witness(node)
     refs = [await Options(kill_grace=0).start(Breaks) for _ in range(300)]
     for ref in refs:

@@ -1,4 +1,4 @@
-"""Faults under supervisors: crashes at every moment of a life, children that refuse, supervisors that are killed."""
+"""Faults under supervisors: crashes at every moment of a life, children that do not stop, supervisors that are killed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_crash_in_a_call_is_answered_and_its_successor_answers_the_next(
     assert [type(report) for report in witness.reports].count(ChildTerminated) == 1
 
 
-async def test_everybody_who_waits_for_one_that_crashes_is_answered(node: Node) -> None:
+async def test_every_caller_of_a_crashing_process_is_answered(node: Node) -> None:
     async with inbox():
         await start_link(Supervisor, [sick(["late call"])])
         calls = [asyncio.ensure_future(SICK.call(Sick.work_slowly)) for _ in range(10)]

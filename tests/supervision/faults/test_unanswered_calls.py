@@ -1,4 +1,4 @@
-"""Calls that no process answers: to the dead, the dying, the never-born, the caller itself, and a process that waits for the caller."""
+"""Calls without an answer: of dead, dying and missing processes, of the caller itself, and of a process that waits for the caller."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_a_call_to_who_never_was_says_so_at_once(asking: Asking, node: Nod
     with pytest.raises(ProcessExited) as caught:
         await asking(Ref(Pid("elsewhere", 1, 1)))
     assert caught.value.reason == NO_CONNECTION
-    with pytest.raises(NotRegistered, match="nobody is registered as 'nobody'"):
+    with pytest.raises(NotRegistered, match="no process is registered as 'nobody'"):
         await asking(Ref("nobody"))
 
 
@@ -112,7 +112,7 @@ async def test_a_call_to_the_dying_has_its_deadline_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("reason", [KILLED, Crash(KeyError("why"))], ids=str)
-async def test_who_dies_during_a_call_ends_it_at_once_with_the_reason(reason: Any) -> None:
+async def test_a_callee_that_dies_during_a_call_ends_it_at_once_with_the_reason(reason: Any) -> None:
     ref = await start(Breaks)
     ref.cast(Breaks.do_async, forever)
     calls = [request(ref, Breaks.do, list) for _ in range(3)]
@@ -150,7 +150,7 @@ async def test_an_answer_after_the_callees_death_comes_too_late() -> None:
         await waiting
 
 
-async def test_a_late_reply_reaches_nobody() -> None:
+async def test_a_late_reply_is_discarded() -> None:
     ref = await start(Calm)
     with pytest.raises(CallTimeout):
         await ref.within(0.001).call(Calm.add_slowly)

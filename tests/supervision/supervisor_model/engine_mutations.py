@@ -1,4 +1,4 @@
-"""Small wrongs, done to the engine one at a time: each is a way in which supervision could be broken and still look well."""
+"""Small defects in the engine, applied one at a time: each breaks supervision in a way that is easy to overlook."""
 
 from __future__ import annotations
 

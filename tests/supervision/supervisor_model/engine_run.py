@@ -1,6 +1,7 @@
-"""A plan on the real engine: the tree is started, the faults are done to it, and everything that can be seen is written down.
+"""Runs a plan on the real engine: starts the tree, applies the faults, and logs everything that can be observed.
 
-`play` runs a plan once; with the same seed it runs to the same history, byte for byte.
+`play` runs a plan once; the same seed gives the same history, byte for byte.
+
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The other side of the property: supervisors of the real engine that play the roles of a plan, and who plays which.
+"""The real supervisors of a plan, and the mapping from its roles to processes.
 
-They do what the plan says of them and enter into the `Book` what happens to them; nothing here knows what is expected.
+They do what the plan says and log what happens to them; nothing here knows what is expected.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a supervisor of the model knows of one child, and what it thinks of its end."""
+"""A child as a supervisor of the model sees it, and how its exit is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model's world is made of: reasons as texts, what a process can wait for, processes and calls."""
+"""The parts of the model's world: reasons as texts, the conditions that a process can await, processes and calls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The model's supervisors: OTP's supervisor written down a second time, from its description and from nothing else.
+"""The model's supervisors: OTP's supervisor implemented a second time, from its description alone.
 
-Who is restarted, in which order, when a supervisor gives up, what it reports and what it shows.
+The model predicts which children restart in which order, when a supervisor gives up, what it reports and what its children list shows.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One trial: a plan is predicted and played, and the two are compared."""
+"""One trial: a plan is predicted by the model and run on the engine, and the two are compared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The model's workers: the habits of a blueprint, once more, as code that waits in the model's world.
+"""The model's workers: the behaviours of a plan's workers as code that runs in the model's world.
 
-A worker has no supervisor in mind; it handles one message after the other and ends of what is in them.
+A worker knows nothing of supervisors; it handles one message after the other, and exits as they say.
+
 """
 
 from __future__ import annotations

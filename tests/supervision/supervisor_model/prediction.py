@@ -1,4 +1,4 @@
-"""The whole prediction for a plan: the model's world, driven through the plan's faults and calls to the very end."""
+"""Predicts the whole run of a plan: drives the model's world through the faults and calls to the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Replays a trial: `python tests/supervision/supervisor_model/replay.py --seed 7 '<plan as JSON>'` prints what happens, and what should have.
+"""Replays a trial: `python tests/supervision/supervisor_model/replay.py --seed 7 '<plan as JSON>'` prints the run and the prediction.
 
-It is run as a file and makes a package of its neighbours itself: so the root of the repository never comes onto
-sys.path, where `import actors` would succeed.
+The file is run directly and makes a package of its neighbours itself, so that the root of the repository is not on sys.path, where `import actors` would
+succeed.
+
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Where a run and its prediction differ, in words.
+"""Describes where a run and its prediction differ.
 
-Lines of one supervisor have an order; what has none is put into one first: children that a dynamic supervisor stops all
-at once, and those that a killed supervisor leaves behind.
+Lines of one supervisor are compared in order. Lines without a defined order are sorted first: children that a dynamic supervisor stops simultaneously, and those
+that a killed supervisor leaves behind.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The book of one run: who was born, who died of what, what was reported, how calls ended, in the order of it all."""
+"""The log of one run, in order: starts, exits with their reasons, reports, and outcomes of calls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The workers of a plan on the real engine: the habits that all kinds of them have, and those that are servers.
+"""The workers of a plan on the real engine: the behaviour common to all kinds, and those that are servers.
 
-They do what the plan says of them and enter into the `Book` what happens to them; nothing here knows what is expected.
+They do what the plan says and log what happens to them; nothing here knows what is expected.
+
 """
 
 from __future__ import annotations

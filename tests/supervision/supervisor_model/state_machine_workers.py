@@ -1,4 +1,4 @@
-"""Workers that are state machines: they go to work as a state of its own, and postpone whatever comes meanwhile."""
+"""Workers that are state machines: they enter a state to work, and postpone messages meanwhile."""
 
 from __future__ import annotations
 

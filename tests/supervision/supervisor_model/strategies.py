@@ -1,6 +1,7 @@
-"""How plans are drawn: small trees with many habits, and faults that come in bursts, with rest between them.
+"""Hypothesis strategies for plans: small trees with many behaviours, and bursts of faults with pauses between them.
 
-Every choice is a number below a small bound, and zero is the plainest: that is quick to draw, and shrinks well.
+Every choice is a number below a small bound, and zero is the simplest: that is fast to draw and shrinks well.
+
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers that are tasks: plain routines that say when they are ready, and run until they are told to stop."""
+"""Workers that are tasks: plain routines that acknowledge their start, and run until they are told to stop."""
 
 from __future__ import annotations
 

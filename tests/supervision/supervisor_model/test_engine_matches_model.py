@@ -1,7 +1,8 @@
-"""The `sups` property: in a random tree, under random faults, exactly what OTP's rules predict dies and comes back.
+"""The main property: in a random tree with random faults, exactly the processes that OTP's rules predict exit and restart.
 
-`plan` says what an example is, `model` what has to happen, `company` and `stage` make it happen, and `compare` has the
-last word. A failure prints the plan and the seed of the delivery order, and the command that replays the two.
+`example_plan` defines an example, `model_supervisors` predicts it, `engine_supervisors` and `engine_run` run it, and `run_comparison` compares. A failure prints the
+plan, the seed of the delivery order, and the command that replays both.
+
 """
 
 from __future__ import annotations

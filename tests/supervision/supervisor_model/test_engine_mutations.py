@@ -1,6 +1,7 @@
-"""The property can fail: whatever of `mutations` is done to the engine, a few hundred examples find it.
+"""The main property can fail: a few hundred examples find each defect of `engine_mutations`.
 
-A test that watches a faultless engine proves nothing of itself; these prove that it looks where it should.
+A test that watches a correct engine proves nothing of itself; these prove that it checks the right things.
+
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plan", SEEN_BY.values(), ids=[function.__name__ for function in SEEN_BY])
-def test_what_shows_a_wrong_shows_none_where_there_is_none(plan: Plan) -> None:
+def test_the_examples_that_find_a_mutation_pass_on_the_unchanged_engine(plan: Plan) -> None:
     verdict = attempt(plan, None)
     assert verdict is not None
     assert not verdict.wrong, str(verdict)

@@ -1,6 +1,7 @@
-"""What the model predicts in plain cases, written out by hand, and that the engine does just that.
+"""The model's predictions in simple cases, written out by hand, and that the engine does the same.
 
-The property only shows that the two agree. These show that what they agree on is what OTP does.
+The main property only shows that the two agree. These tests show that they agree on what OTP does.
+
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def test_a_group_restart_goes_on_with_the_one_that_failed() -> None:
     ]
 
 
-def test_what_came_during_an_attempt_is_handled_before_the_next() -> None:
+def test_messages_during_a_restart_attempt_are_handled_before_the_next() -> None:
     slow = Worker(init=1.0, failures={2: "raise"})
     tree = team("one_for_one", slow, KEPT, intensity=3)
     lines = told(tree, fault(4.0, "root.0", "kill"), fault(4.5, "root.1", "kill"))
@@ -191,7 +192,7 @@ def test_a_child_that_unlinked_is_not_missed_until_it_is_to_be_stopped() -> None
     ]
 
 
-def test_who_does_not_stop_in_time_is_killed() -> None:
+def test_a_child_that_does_not_stop_in_time_is_killed() -> None:
     slow = Worker(traps=True, terminate=4.0, shutdown=1.0)
     assert told(team("one_for_all", slow, KEPT), fault(1.0, "root.1", "kill"))[2:4] == [
         "end root.0#1: killed",
@@ -264,7 +265,7 @@ def test_a_task_stops_when_it_is_told_to() -> None:
     ]
 
 
-def test_nobody_can_predict_what_happens_at_one_moment() -> None:
+def test_simultaneous_events_cannot_be_predicted() -> None:
     plan = Plan(
         team("one_for_all", KEPT, KEPT),
         FaultPlan.of(fault(1.0, "root.0", "kill"), fault(1.0, "root.1", "kill")),

@@ -1,4 +1,4 @@
-"""What the tests of the pytest plugin share: a test file that is run apart."""
+"""A fixture for the tests of the pytest plugin: runs a test file in a pytest of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is called, killed and held up in the tests of histories and faults."""
+"""Servers that are called, killed and delayed in the tests of histories and faults."""
 
 from __future__ import annotations
 

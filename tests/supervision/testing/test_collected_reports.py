@@ -41,22 +41,22 @@ async def test_each_report_is_taken_once_and_only_if_it_fits(reports: CollectedR
     assert [isinstance(report.reason, Crash) for report in reports.of(CrashReport)] == [True, True]
 
 
-async def test_what_was_not_expected_is_told(reports: CollectedReports) -> None:
+async def test_unexpected_reports_are_listed(reports: CollectedReports) -> None:
     server = await crash(1)
     server.send("what?")
     await asyncio.sleep(2)
-    with pytest.raises(AssertionError, match=r"reports that nobody expected:\n  Server .*ValueError: boom"):
+    with pytest.raises(AssertionError, match=r"unexpected reports:\n  Server .*ValueError: boom"):
         reports.assert_all_expected()
     with pytest.raises(AssertionError, match=r"no Unexpected came .*; not expected:\n  Server "):
         await reports.expect(Unexpected)
     assert reports.lines()[0].startswith("at 1 s: Server ")
 
 
-def test_a_strict_run_fails_on_a_crash_that_nobody_expected() -> None:
+def test_a_strict_run_fails_on_an_unexpected_crash() -> None:
     async def main() -> None:
         await crash(1)
         await asyncio.sleep(2)
 
-    with pytest.raises(AssertionError, match="reports that nobody expected"):
+    with pytest.raises(AssertionError, match="unexpected reports"):
         run(main, strict=True)
     run(main)

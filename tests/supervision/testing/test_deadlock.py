@@ -1,4 +1,4 @@
-"""When nothing can ever happen, a virtual loop says so at once, and who waits for what."""
+"""When nothing can ever happen, a virtual loop raises at once, and lists what each task waits for."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _swallowing() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_deadlock_is_told_with_everybody_who_waits(stuck: Callable[[], Awaitable[None]], told: str) -> None:
+def test_a_deadlock_lists_all_waiting_tasks(stuck: Callable[[], Awaitable[None]], told: str) -> None:
     began = time.monotonic()
     with pytest.raises(Deadlock, match=told) as caught:
         run(stuck)
@@ -105,7 +105,7 @@ def test_the_deadlock_shows_the_line_in_its_traceback() -> None:
     assert "_for_a_future" in [entry.name for entry in traceback.extract_tb(cause.__traceback__)]
 
 
-def test_what_is_stuck_cleans_up_behind_itself() -> None:
+def test_a_deadlocked_test_runs_its_cleanup() -> None:
     cleaned: list[float] = []
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A seed decides the order of delivery and replays it; Hypothesis tries orders and finds the simplest that fails."""
+"""A seed determines the delivery order and replays it; Hypothesis tries orders and finds the simplest that fails."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_drawn_seed_does_not_depend_on_the_state_of_random() -> None:
     assert repr(Seed(3)) == "Seed(3)"
 
 
-def test_what_one_sends_to_another_stays_in_order_whatever_the_seed() -> None:
+def test_messages_between_two_processes_stay_in_order_with_any_seed() -> None:
     async def main() -> list[int]:
         probe = Probe()
         for number in range(20):

@@ -1,4 +1,4 @@
-"""Each kind of fault does what it says, to whom it says, when it says."""
+"""Each kind of fault does what it promises to its target, at its time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_plan_is_in_order_and_the_same_after_json() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"at": -1}, {"at": float("nan")}, {"seconds": -1}, {"count": 0}, {"target": ""}, {"target": "@"}]
 )
-def test_what_can_never_be_done_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_fault_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a fault"):
         Fault(0, "kill", "Box").but(**wrong)
 
@@ -119,7 +119,9 @@ async def _house() -> None:
     ],
     ids=str,
 )
-async def test_whom_a_fault_means(fault: Fault, hit: list[int], reports: CollectedReports) -> None:
+async def test_a_fault_hits_the_processes_that_its_target_names(
+    fault: Fault, hit: list[int], reports: CollectedReports
+) -> None:
     await _house()
     injection = await inject(FaultPlan.of(fault))
     await injection.wait()
@@ -127,13 +129,13 @@ async def test_whom_a_fault_means(fault: Fault, hit: list[int], reports: Collect
     assert bool(injection.missed) == (not hit)
 
 
-async def test_whom_is_looked_up_when_the_moment_comes() -> None:
+async def test_the_target_of_a_fault_is_looked_up_when_its_time_comes() -> None:
     first = await start_supervised(Box)
     injection = await inject(FaultPlan.of(Fault(1, "kill", "Box"), Fault(2, "kill", "Box"), Fault(3, "kill", "Nobody")))
     await injection.wait()
     assert [report.fault.at for report in injection.injected] == [1, 2]
     assert injection.injected[0].pid == first.pid != injection.injected[1].pid
-    assert [report.why for report in injection.missed] == ["nobody is Nobody"]
+    assert [report.why for report in injection.missed] == ["no process matches Nobody"]
 
 
 async def test_faults_happen_on_time_counted_from_the_injection() -> None:
@@ -205,7 +207,7 @@ async def test_a_handler_hangs_for_ever_or_until_the_injection_is_closed() -> No
     assert injection.is_over
 
 
-async def test_who_swallows_cancellation_is_abandoned_when_it_is_killed(reports: CollectedReports) -> None:
+async def test_a_handler_that_swallows_cancellation_is_abandoned_when_killed(reports: CollectedReports) -> None:
     box = await start(Box)
     await done(plan("swallow"))
     box.cast(Box.put, "hat")
@@ -274,7 +276,7 @@ async def test_messages_are_duplicated_and_calls_are_answered_once() -> None:
 
 
 @pytest.mark.parametrize("what", ["raise", "hang", "swallow", "block", "suspend", "resume", "unlink"])
-async def test_what_cannot_happen_to_somebody_is_missed(what: str) -> None:
+async def test_a_fault_that_cannot_apply_is_missed(what: str) -> None:
     async def idle() -> None:
         await asyncio.Event().wait()
 
@@ -319,7 +321,7 @@ async def test_a_kind_of_ones_own() -> None:
         fault_kind("kill")(_forget)
 
 
-async def test_nobody_is_hit_who_is_dying_or_injects() -> None:
+async def test_dying_processes_and_the_injection_are_no_targets() -> None:
     box = await start(StubbornBox)
     reason: ExitReason = Shutdown("x")
     assert not isinstance(reason, Crash)
@@ -381,7 +383,7 @@ async def test_a_machine_raises_in_its_next_event(reports: CollectedReports) -> 
     assert "ON" in (crash.state or "")
 
 
-async def test_who_answers_later_knows_its_caller_after_it_hung() -> None:
+async def test_a_hung_handler_can_still_reply_later() -> None:
     box = await start(Box)
     await done(plan("hang", seconds=1))
     waiting = request(box, Box.wait)
@@ -389,7 +391,7 @@ async def test_who_answers_later_knows_its_caller_after_it_hung() -> None:
     assert await waiting.wait() == "now"
 
 
-async def test_who_is_watched_can_be_sabotaged() -> None:
+async def test_a_recorded_handler_can_be_intercepted() -> None:
     box = await start(Box)
     watching = watch(box, kinds=("message",))
     await done(FaultPlan.of(Fault(0, "hang", "Box", seconds=1), Fault(0, "hang", "Box", seconds=1)))

@@ -1,4 +1,4 @@
-"""A rough stretch of network: what arrives, and how it ends."""
+"""`FaultyNetwork`: which bytes arrive, and how connections end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def echo() -> AsyncGenerator[int]:
                 await writer.wait_closed()
 
 
-async def test_what_is_said_arrives_and_so_does_its_end() -> None:
+async def test_forwarded_bytes_arrive_and_so_does_end_of_file() -> None:
     async with echo() as port, FaultyNetwork(port) as net:
         reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
         writer.write(b"x" * 300_000)
@@ -76,7 +76,7 @@ async def test_all_connections_are_reset_at_once() -> None:
         writer.close()
 
 
-async def test_what_is_stalled_arrives_later() -> None:
+async def test_stalled_bytes_arrive_later() -> None:
     async with echo() as port, FaultyNetwork(port) as net:
         reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
         writer.write(b"one")
@@ -95,7 +95,7 @@ async def test_what_is_stalled_arrives_later() -> None:
         await writer.wait_closed()
 
 
-async def test_what_is_garbled_is_as_long_as_before() -> None:
+async def test_garbled_bytes_keep_their_length() -> None:
     async with echo() as port, FaultyNetwork(port) as net:
         reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
         net.out.garble(2)
@@ -107,7 +107,7 @@ async def test_what_is_garbled_is_as_long_as_before() -> None:
         await writer.wait_closed()
 
 
-async def test_nobody_listens_while_it_refuses_and_then_the_port_is_the_same() -> None:
+async def test_a_refusing_network_does_not_listen_and_keeps_its_port() -> None:
     async with echo() as port, FaultyNetwork(f"http://127.0.0.1:{port}/mcp?x=1") as net:
         before = net.url
         assert before == f"http://127.0.0.1:{net.port}/mcp?x=1"
@@ -138,7 +138,7 @@ def test_a_url_without_a_port_is_refused() -> None:
         FaultyNetwork("http://127.0.0.1/mcp")
 
 
-async def test_what_is_called_off_does_not_happen() -> None:
+async def test_a_cleared_fault_does_not_happen() -> None:
     async with echo() as port, FaultyNetwork(port) as net:
         assert net.url == f"http://127.0.0.1:{net.port}"
         reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
@@ -152,7 +152,7 @@ async def test_what_is_called_off_does_not_happen() -> None:
         await writer.wait_closed()
 
 
-async def test_who_comes_while_it_stalls_is_let_in_and_hears_nothing_until_it_goes_on() -> None:
+async def test_a_connection_made_during_a_stall_is_accepted_and_gets_nothing_until_it_ends() -> None:
     async with echo() as port, FaultyNetwork(port) as net:
         net.stall()
         reader, writer = await asyncio.open_connection("127.0.0.1", net.port)
@@ -169,7 +169,7 @@ async def test_who_comes_while_it_stalls_is_let_in_and_hears_nothing_until_it_go
         await writer.wait_closed()
 
 
-async def test_who_does_not_read_holds_up_who_writes_and_nothing_is_lost() -> None:
+async def test_a_reader_that_pauses_holds_up_the_writer_and_nothing_is_lost() -> None:
     whole = 32 << 20  # more than the system's own buffers have room for
     begins, read = asyncio.Event(), asyncio.Event()
     got = 0

@@ -1,4 +1,4 @@
-"""What goes wrong on a route to order: seen by a plain owner, over a real company and over a rogue, on virtual time."""
+"""`FaultyRoute` in front of a plain owner, a real server and a rogue server, on virtual time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_without_rules_it_is_the_route_itself() -> None:
         assert (await me.receive(lambda mail: isinstance(mail, Exit))).reason == Shutdown("done")
 
 
-async def test_what_is_dropped_never_arrives_and_the_next_one_does() -> None:
+async def test_a_dropped_message_never_arrives_and_the_next_one_does() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute())
         wire = rough.open(me.pid)
@@ -78,7 +78,7 @@ async def test_what_is_dropped_never_arrives_and_the_next_one_does() -> None:
         exit(wire.pid, Shutdown())
 
 
-async def test_what_is_delayed_is_overtaken() -> None:
+async def test_a_delayed_message_is_overtaken() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute())
         wire = rough.open(me.pid)
@@ -91,7 +91,7 @@ async def test_what_is_delayed_is_overtaken() -> None:
         exit(wire.pid, Shutdown())
 
 
-async def test_what_is_doubled_is_done_twice_or_answered_twice() -> None:
+async def test_a_doubled_message_is_handled_twice_or_answered_twice() -> None:
     async with inbox() as me:
         route = RogueRoute()
         rough = FaultyRoute(route)
@@ -107,7 +107,7 @@ async def test_what_is_doubled_is_done_twice_or_answered_twice() -> None:
         exit(wire.pid, Shutdown())
 
 
-async def test_what_is_garbled_is_told_with_the_request_that_it_was_for() -> None:
+async def test_a_garbled_response_is_reported_with_its_request() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute())
         wire = rough.open(me.pid)
@@ -115,7 +115,7 @@ async def test_what_is_garbled_is_told_with_the_request_that_it_was_for() -> Non
         wire.send(call(7), 7)
         (broken,) = await hear(me)
         assert isinstance(broken, InvalidMessage)
-        assert broken.error.answers == 7
+        assert broken.error.response_to == 7
         rough.out.garble(times=1)
         wire.send(call(8), 8)
         wire.send(call(9), 9)
@@ -143,7 +143,7 @@ async def test_a_seed_is_an_order() -> None:
     assert await order_of(3) == orders[3]
 
 
-async def test_what_is_held_waits_until_it_is_released() -> None:
+async def test_a_held_message_waits_until_it_is_released() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute())
         wire = rough.open(me.pid)
@@ -225,7 +225,7 @@ async def test_rogues_do_what_they_are_there_for() -> None:
     assert ids(await heard_of("other-id", 2)) == [1_000_000, "1"]
     (wrong,) = await heard_of("wrong-shape", 1)
     assert isinstance(wrong, InvalidMessage)
-    assert wrong.error.answers == 1
+    assert wrong.error.response_to == 1
     (huge,) = await heard_of("huge", 1, amount=5000)
     assert isinstance(huge, JsonRpcResponse)
     assert len(huge.result["content"][0]["text"]) == 5000
@@ -240,7 +240,7 @@ def test_a_manner_that_there_is_not_is_refused_with_those_that_there_are() -> No
         RogueRoute("sulks")
 
 
-async def test_what_answers_a_question_is_met_as_a_response_and_what_is_no_message_as_nothing() -> None:
+async def test_rules_match_responses_as_response_and_invalid_frames_as_nothing() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute("asks"))
         rough.out.drop("response")
@@ -266,7 +266,7 @@ async def test_a_notification_that_is_garbled_is_nobodys_answer() -> None:
         wire.send(call(1), 1)
         first, second, answer = await hear(me, 3)
         assert isinstance(first, InvalidMessage)
-        assert first.error.answers is None
+        assert first.error.response_to is None
         assert isinstance(second, JsonRpcNotification)
         assert ids([answer]) == [1]
         exit(wire.pid, Shutdown())
@@ -287,7 +287,7 @@ async def test_attempts_are_refused_for_ever_and_for_any_reason_until_they_are_a
         exit(wire.pid, Shutdown())
 
 
-async def test_who_goes_on_after_the_end_or_says_what_nobody_expects_does_no_harm() -> None:
+async def test_frames_after_the_end_and_unexpected_mails_are_harmless() -> None:
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute())
         wire = rough.open(me.pid)

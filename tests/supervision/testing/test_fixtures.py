@@ -1,4 +1,4 @@
-"""The fixtures for servers, clients and hosts: open while the test runs, gone after it, and of use under a plan of faults."""
+"""The fixtures for servers, clients and hosts: open while the test runs, closed after it, and usable with faults."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_wire_that_is_cut_in_mid_call_and_the_next_call(
     assert await client.call("forecast", city="Bergen") == "rain in Bergen"
 
 
-@pytest.mark.faults(Fault(0.5, "kill", "Connection"))
+@pytest.mark.faults(Fault(0.5, "kill", "ServerConnection"))
 async def test_a_plan_of_faults_meets_the_connection(mcp_client: Callable[..., Any], faults: Injection) -> None:
     client = await mcp_client(weather())
     with pytest.raises(RequestLost):

@@ -1,4 +1,4 @@
-"""A history tells what happened, the same in each replay; the checker finds what must not be."""
+"""A history is the same in each replay, and the checker finds violations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_each_call_has_one_outcome_of_each_kind() -> None:
     ]
     assert calls[2].seconds == 1
     assert {call.caller for call in calls} == {"outside"}
-    assert [event.what for event in history.of("late")] == ["a reply that nobody waits for"]
+    assert [event.what for event in history.of("late")] == ["a reply after the call had ended"]
     assert [event.what for event in history.of("sent", who="Box")] == ["cast put('coat')", "info 'glove'", "info 'one'"]
     assert [event.what for event in history.of("died", who="Box")] == ["killed", "killed"]
 
@@ -103,7 +103,7 @@ async def test_a_death_comes_before_the_outcomes_that_it_causes() -> None:
     assert kinds == ["died", "exited"]
 
 
-async def test_who_calls_is_named() -> None:
+async def test_the_caller_of_a_recorded_call_is_named() -> None:
     box = await start(Box)
 
     async def visitor() -> None:
@@ -116,7 +116,7 @@ async def test_who_calls_is_named() -> None:
     assert call.callee == "Box <node.1>"
 
 
-async def test_requests_that_are_abandoned_or_meet_nobody() -> None:
+async def test_abandoned_calls_and_calls_of_missing_processes_have_outcomes() -> None:
     with record() as recorder:
         box = await start(Box)
         request(box, Box.wait).abandon()
@@ -136,7 +136,7 @@ async def test_nothing_is_left_when_a_recorder_stops() -> None:
     with record() as recorder:
         await box.call(Box.look)
         assert node.inline_budget == 0
-        with pytest.raises(ActorError, match="one history"), record():
+        with pytest.raises(ActorError, match="has a recorder already"), record():
             pass
     length = len(recorder.history)
     assert node.inline_budget == budget
@@ -189,7 +189,7 @@ A, B = "A <node.1>", "B <node.2>"
     [
         (history(("called", A, B, 1), ("answered", A, A, 1), ("expired", A, None, 1)), "two outcomes"),
         (history(("answered", A, A, 1), ("called", A, B, 1)), "outcome first"),
-        (history(("answered", A, A, 1)), "nobody asked"),
+        (history(("answered", A, A, 1)), "unknown call"),
         (history(("called", A, B, 1), ("died", A, None, None), ("answered", A, A, 1)), "after death"),
         (history(("died", B, None, None), ("called", A, B, 1), ("exited", A, None, 1)), "after death"),
         (history(("died", A, None, None), ("died", A, None, None)), "two deaths"),
@@ -197,7 +197,7 @@ A, B = "A <node.1>", "B <node.2>"
     ],
     ids=["two", "first", "nobody", "reply", "call", "deaths", "born"],
 )
-def test_what_must_not_be_is_found(wrong: History, rule: str) -> None:
+def test_violations_in_a_history_are_found(wrong: History, rule: str) -> None:
     (finding,) = check(wrong)
     assert finding.rule == rule
     with pytest.raises(AssertionError, match=rule):

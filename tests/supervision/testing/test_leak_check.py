@@ -1,4 +1,4 @@
-"""The leak check finds what is left behind, names it, and lets what is just ending end."""
+"""The leak check finds and names leftovers, and waits for what is about to end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_task_is_named_with_the_line_it_waits_at_and_the_line_that_made_
         await asyncio.sleep(3600)
 
     async with leaking_here(
-        r"task 'lost' of .*forgotten\(\), waiting at .*await asyncio.sleep\(3600\), made at .*test_leaks.py:\d+"
+        r"task 'lost' of .*forgotten\(\), waiting at .*await asyncio.sleep\(3600\), made at .*test_leak_check.py:\d+"
     ):
         task = asyncio.create_task(forgotten(), name="lost")
         await asyncio.sleep(0)
@@ -140,7 +140,7 @@ async def test_a_handler_is_named_with_its_process() -> None:
     kill(slow)
 
 
-async def test_what_is_idle_is_no_leftover() -> None:
+async def test_idle_threads_are_no_leftovers() -> None:
     slow = await start(Slow)
     async with no_leaks():
         with pytest.raises(TypeError):
@@ -148,7 +148,7 @@ async def test_what_is_idle_is_no_leftover() -> None:
         await Threads(1).run(int)
 
 
-def test_what_was_there_before_is_no_leftover(thread: threading.Thread) -> None:
+def test_existing_resources_are_no_leftovers(thread: threading.Thread) -> None:
     thread.start()
     with no_leaks():
         pass

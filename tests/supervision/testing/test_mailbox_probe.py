@@ -80,15 +80,15 @@ async def test_nothing_is_expected_for_as_long_as_asked() -> None:
     probe = Probe()
     send_after(5, probe, "later")
     await probe.expect_nothing(within=4.5)
-    with pytest.raises(AssertionError, match="was to get nothing, and got 'later'"):
+    with pytest.raises(AssertionError, match="expected nothing, and got 'later'"):
         await probe.expect_nothing(within=1)
     await probe.expect_nothing(int, within=1)
-    with pytest.raises(AssertionError, match="was to get no str that fits, and got 'later'"):
+    with pytest.raises(AssertionError, match="expected no str that fits, and got 'later'"):
         await probe.expect_nothing(str, str.isalpha)
     assert asyncio.get_running_loop().time() == 6
 
 
-async def test_it_monitors() -> None:
+async def test_a_probe_monitors() -> None:
     probe = Probe()
     one, two = await start(Echo), await start(Echo)
     watch = probe.monitor(one)
@@ -107,7 +107,7 @@ async def test_a_monitor_that_was_ended_brings_nothing() -> None:
     await probe.expect_nothing()
 
 
-async def test_it_links_and_traps() -> None:
+async def test_a_probe_links_and_traps() -> None:
     probe = Probe()
     echo = await start(Echo)
     probe.link(echo)
@@ -116,7 +116,7 @@ async def test_it_links_and_traps() -> None:
     assert probe.reason is None
 
 
-async def test_without_trapping_it_dies_with_whom_it_is_linked_to() -> None:
+async def test_a_probe_that_does_not_trap_dies_with_a_linked_process() -> None:
     probe = Probe(trap_exit=False)
     echo = await start(Echo)
     probe.link(echo)
@@ -138,7 +138,7 @@ async def test_unlinked_they_die_apart() -> None:
     assert probe.reason is None
 
 
-async def test_it_crashes_on_demand_and_takes_the_linked_with_it() -> None:
+async def test_a_probe_crashes_on_demand_and_its_linked_processes_with_it() -> None:
     probe = Probe()
     echo = await probe.act(start_link, Echo)
     probe.crash()
@@ -152,7 +152,7 @@ async def test_it_crashes_on_demand_and_takes_the_linked_with_it() -> None:
     assert other.reason == Crash(error)
 
 
-async def test_it_stops_on_demand_and_when_told() -> None:
+async def test_a_probe_stops_on_demand_and_on_request() -> None:
     probe = Probe()
     probe.stop()
     assert probe.reason == Normal()
@@ -162,7 +162,7 @@ async def test_it_stops_on_demand_and_when_told() -> None:
     assert not is_alive(other)
 
 
-async def test_it_sends_exit_signals_in_its_own_name() -> None:
+async def test_a_probe_sends_exit_signals_of_its_own() -> None:
     probe, victim = Probe(), Probe()
     probe.exit(victim, Shutdown("go"))
     assert await victim.expect(Exit) == Exit(probe.pid, Shutdown("go"))
@@ -171,7 +171,7 @@ async def test_it_sends_exit_signals_in_its_own_name() -> None:
     assert victim.reason == Shutdown("go")
 
 
-async def test_it_stands_in_for_a_server() -> None:
+async def test_a_probe_stands_in_for_a_server() -> None:
     probe = Probe(name="echo")
     assert whereis("echo") == probe.pid
     asking = asyncio.create_task(probe.ref.ask("how many?"))
@@ -205,8 +205,8 @@ async def test_values_are_compared_with_wildcards() -> None:
     assert await probe.expect(Down(ANY, echo.pid, Normal()))
 
 
-async def test_a_down_of_nobody_is_refused() -> None:
-    with pytest.raises(ActorError, match="nobody is registered as 'nobody'"):
+async def test_expect_down_refuses_an_unknown_name() -> None:
+    with pytest.raises(ActorError, match="no process is registered as 'nobody'"):
         await Probe().expect_down("nobody")
 
 

@@ -1,4 +1,4 @@
-"""The pytest plugin, from outside: which tests it runs, and what it gives them."""
+"""The pytest plugin, from outside: which tests it runs, and which fixtures they get."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_the_marker_passes_options_on(play: Callable[..., pytest.RunResult]) -> 
         ("clock='slow'", "clock must be 'virtual' or 'real', not 'slow'"),
         ("colour='red'", "unexpected keyword argument 'colour'"),
         ("leaks=False", "needs a reason"),
-        ("seeds=0", "how many orders to try"),
-        ("'virtual'", "takes its arguments by name"),
+        ("seeds=0", "must be the number of orders to try"),
+        ("'virtual'", "takes keyword arguments only"),
     ],
 )
 def test_a_wrong_marker_is_told(play: Callable[..., pytest.RunResult], marker: str, told: str) -> None:
@@ -211,7 +211,7 @@ def test_an_async_fixture_that_fails_fails_the_test(play: Callable[..., pytest.R
     result.stdout.fnmatch_lines(["*OSError: before", "*OSError: behind"])
 
 
-def test_who_marks_a_test_gets_it_here_whatever_another_plugin_made_of_it(
+def test_a_marked_test_runs_here_even_if_another_plugin_wrapped_it(
     play: Callable[..., pytest.RunResult],
 ) -> None:
     text = """

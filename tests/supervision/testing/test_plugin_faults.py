@@ -1,4 +1,4 @@
-"""Tests under faults: the marker, the fixtures, and what a failure leaves behind to replay it."""
+"""Tests with faults: the marker, the fixtures, and the file that replays a failure."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_a_place_the_plan_is_shown(play: Callable[..., pytest.RunResult]
     result.stdout.fnmatch_lines(['as JSON, for --greenroom-plan: {"faults":*'])
 
 
-def test_what_fails_only_once_is_left_as_it_was(play: Callable[..., pytest.RunResult]) -> None:
+def test_a_plan_that_fails_only_once_is_not_shrunk(play: Callable[..., pytest.RunResult]) -> None:
     result = play(
         """
         runs = []
@@ -113,13 +113,13 @@ def test_what_fails_only_once_is_left_as_it_was(play: Callable[..., pytest.RunRe
 
 
 @pytest.mark.parametrize("marker", ['"kill"', "3"])
-def test_what_is_no_fault_is_refused(play: Callable[..., pytest.RunResult], marker: str) -> None:
+def test_an_invalid_faults_marker_is_refused(play: Callable[..., pytest.RunResult], marker: str) -> None:
     result = play(f"\n@pytest.mark.faults({marker})\nasync def test_it(faults):\n    pass\n")
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no plan of faults for*"])
+    result.stdout.fnmatch_lines(["*invalid fault plan for*"])
 
 
 def test_a_file_that_is_no_plan_is_refused(play: Callable[..., pytest.RunResult], tmp_path: Path) -> None:
     result = play(TILL, f"--greenroom-plan={tmp_path / 'nowhere.json'}")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*no plan of faults for*nowhere.json*"])
+    result.stdout.fnmatch_lines(["*invalid fault plan for*nowhere.json*"])

@@ -1,4 +1,4 @@
-"""`python -m greenroom.testing rogue` in this very process: what it hears, what it says, and how it ends."""
+"""`python -m greenroom.testing rogue`, run in this process: its input, its output, and its exit."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, bytes]:
     return program.main(), said.getvalue()
 
 
-def test_it_answers_until_its_manner_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rogue_answers_correctly_until_its_manner_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     status, said = played(monkeypatch, "exits", "--after", "1")
     lines = [json.loads(line) for line in said.splitlines()]
     assert [line["id"] for line in lines] == [1, 2]
     assert status == 0
 
 
-def test_it_leaves_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rogue_exits_with_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
     status, said = played(monkeypatch, "exits")
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1]
     assert status != 0
 
 
-def test_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rogue_answers_late(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr(rogue_servers, "time", SimpleNamespace(sleep=waited.append))
     _, said = played(monkeypatch, "late", "--seconds", "7")
@@ -54,7 +54,7 @@ def test_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [json.loads(line)["id"] for line in said.splitlines()] == [1, 2]
 
 
-def test_it_ends_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rogue_ends_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     class Ended(Exception):
         pass
 
@@ -67,7 +67,7 @@ def test_it_ends_by_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
         played(monkeypatch, "segfaults")
 
 
-def test_what_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_manner_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["testing", "rogue", "polite"])
     with pytest.raises(SystemExit):
         program.main()

@@ -1,4 +1,4 @@
-"""A scenario, a plan and a seed are one run: from the command line too, and the same byte for byte."""
+"""A scenario, a plan and a seed determine a run, byte for byte, from the command line too."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_two_runs_print_the_same_byte_for_byte(shop: Path) -> None:
     assert (code, errors) == (0, "")
     assert printed.count(" called ") == 12 + 2  # and two of the fault that suspends
     assert "fault at 1 s: raise @till" in printed
-    assert "no fault at 3 s: kill Nobody, since nobody is Nobody" in printed
+    assert "no fault at 3 s: kill Nobody, since no process matches Nobody" in printed
     assert "died Till" in printed
 
 
@@ -98,7 +98,7 @@ def test_a_failure_is_told_and_shrunk(shop: Path) -> None:
     (shop / "plan.json").write_text(plan.dump(), encoding="utf-8")
     code, printed, _ = command(shop, "replay", "shop.py:fragile", "plan.json")
     assert code == 1
-    assert printed.splitlines()[-1] == "failed: NotRegistered: nobody is registered as 'till'"
+    assert printed.splitlines()[-1] == "failed: NotRegistered: no process is registered as 'till'"
     code, printed, _ = command(shop, "shrink", "shop.py:fragile", "plan.json")
     assert code == 0
     assert FaultPlan.load(printed) == FaultPlan.of(Fault(0, "kill", "@till"), Fault(0, "kill", "@till"))
@@ -125,14 +125,14 @@ def test_a_plan_is_shrunk_in_as_many_runs_as_there_may_be(shop: Path, capsys: py
     ("arguments", "complaint"),
     [
         (["shop.py:nobody"], "has no function called 'nobody'"),
-        (["nowhere.py:shop"], "names no scenario"),
-        (["shop.py"], "names no scenario"),
-        (["plan.json:shop"], "is no file of Python"),
+        (["nowhere.py:shop"], "is not a scenario"),
+        (["shop.py"], "is not a scenario"),
+        (["plan.json:shop"], "is not a Python file"),
         (["shop.py:shop", "nowhere.json"], "No such file"),
         (["shop.py:shop", "shop.py"], "Expected `object`"),
     ],
 )
-def test_what_cannot_be_replayed_is_said(
+def test_an_invalid_replay_is_refused_with_a_reason(
     shop: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -167,13 +167,13 @@ def test_a_scenario_may_inject_the_plan_itself() -> None:
     assert [event.kind for event in played.history.of(who="Cup")][:4] == ["born", "called", "answered", "report"]
 
 
-def test_what_a_scenario_raises_is_part_of_how_it_went() -> None:
+def test_an_exception_of_a_scenario_is_part_of_its_result() -> None:
     async def scenario() -> None:
         await Ref[Cup]("nobody").call(Cup.sip)
 
     played = play(scenario)
     assert played.failed
-    assert played.text() == "failed: NotRegistered: nobody is registered as 'nobody'\n"
+    assert played.text() == "failed: NotRegistered: no process is registered as 'nobody'\n"
 
 
 def test_how_it_failed_is_its_error_and_the_rules_that_it_broke() -> None:

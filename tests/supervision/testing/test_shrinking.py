@@ -1,4 +1,4 @@
-"""A failing plan becomes as small as can be, always the same, in a bounded number of tries."""
+"""A failing plan is shrunk deterministically, in a bounded number of tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test owns processes: they are started in order, come back when they die, and are stopped in reverse."""
+"""Processes of a test are started in order, restart when they die, and are stopped in reverse."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_last_that_was_started_is_the_first_that_is_stopped() -> None:
     assert log == ["three: shutdown", "two: shutdown", "one: shutdown"]
 
 
-async def test_it_gives_a_typed_handle() -> None:
+async def test_start_supervised_returns_a_typed_ref() -> None:
     counter = await start_supervised(Counter, 2)
     assert await counter.call(Counter.add, 3) == 5
 
@@ -124,7 +124,7 @@ async def test_kill_waits_for_the_successor_of_a_name() -> None:
     assert again.pid == whereis("hits") != old
 
 
-async def test_a_name_may_be_taken_by_anybody() -> None:
+async def test_a_name_may_be_taken_over_by_any_process() -> None:
     await Options(name="hits").start(Counter)
 
     async def heir() -> None:
@@ -163,7 +163,7 @@ async def test_children_of_a_dynamic_supervisor_come_back_too() -> None:
     assert await again.call(Counter.add, 10) == 11
 
 
-async def test_who_does_not_come_back_is_told() -> None:
+async def test_a_process_that_does_not_restart_is_reported() -> None:
     counter = await start_supervised(child(Counter).but(restart="temporary"))
     with pytest.raises(CallTimeout, match="did not come back within 3 s"):
         await kill(counter, successor=True, within=3)
@@ -174,7 +174,7 @@ async def test_who_does_not_come_back_is_told() -> None:
             pass
 
 
-async def test_who_can_have_no_successor_is_refused() -> None:
+async def test_a_process_that_can_have_no_successor_is_refused() -> None:
     with pytest.raises(LookupError, match="no supervisor and no name"):
         await kill(await start(Counter), successor=True)
 

@@ -1,4 +1,4 @@
-"""A test that hangs fails by itself, shows where it hung, and does not take the next tests with it."""
+"""A test that hangs fails by itself, shows where it hung, and the tests after it run."""
 
 from __future__ import annotations
 

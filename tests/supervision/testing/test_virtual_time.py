@@ -1,4 +1,4 @@
-"""Time on a virtual loop: it jumps, it stands, and it goes by real time."""
+"""The clock of a virtual loop: when it jumps, stands still, and follows real time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_ten_years_pass_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
-async def test_what_is_due_at_once_is_done_at_once_in_any_year() -> None:
+async def test_a_timer_that_is_due_fires_at_once_in_any_year() -> None:
     loop = asyncio.get_running_loop()
     for _ in range(10):
         await asyncio.sleep(365 * 86_400)
@@ -106,7 +106,7 @@ async def test_the_clock_stands_while_a_thread_works() -> None:
     await passed
 
 
-async def test_it_jumps_at_once_past_threads_that_are_idle() -> None:
+async def test_the_clock_jumps_at_once_past_idle_threads() -> None:
     await asyncio.to_thread(int)
     await anyio.to_thread.run_sync(int)
     began = time.monotonic()
@@ -303,7 +303,7 @@ def test_a_real_clock_is_real() -> None:
     async def main() -> float:
         began = now()
         await asyncio.sleep(0.01)
-        with pytest.raises(TypeError, match="virtual clock"):
+        with pytest.raises(TypeError, match="needs a VirtualLoop"):
             await advance(1)
         return now() - began
 
