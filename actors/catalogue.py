@@ -125,7 +125,7 @@ class Catalogue:
             )
         by_uri = self._by_uri
         if entry.kind == "resource":
-            by_uri = self._moved(cast("ResourceEntry", entry), cast("ResourceEntry | None", before))
+            by_uri = self._with_uri(cast("ResourceEntry", entry), cast("ResourceEntry | None", before))
         return self._with(entry.kind, {**entries, entry.name: entry}, by_uri)
 
     def drop(self, kind: Kind, name: Hashable) -> Catalogue:
@@ -140,7 +140,7 @@ class Catalogue:
             by_uri = MappingProxyType({each: entry for each, entry in by_uri.items() if each != uri})
         return self._with(kind, left, by_uri)
 
-    def _moved(self, entry: ResourceEntry, before: ResourceEntry | None) -> Mapping[str, ResourceEntry]:
+    def _with_uri(self, entry: ResourceEntry, before: ResourceEntry | None) -> Mapping[str, ResourceEntry]:
         there = self._by_uri.get(entry.uri)
         if there is not None and there.name != entry.name:
             raise RegistrationError(
@@ -314,11 +314,11 @@ def visible_scopes(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[st
 
 
 def _tool(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
-    return _found(catalogue.tool(params["name"]))
+    return _as_sequence(catalogue.tool(params["name"]))
 
 
 def _prompt(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
-    return _found(catalogue.prompt(params["name"]))
+    return _as_sequence(catalogue.prompt(params["name"]))
 
 
 def _resource(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
@@ -329,15 +329,15 @@ def _resource(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
     return () if found is None else (found[0],)
 
 
-def _completed(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
+def _completion_targets(params: Mapping[str, Any], catalogue: Catalogue) -> Sequence[Any]:
     reference = params["ref"]
     if reference.get("type") == "ref/prompt":
-        return _found(catalogue.prompt(str(reference.get("name"))))
+        return _as_sequence(catalogue.prompt(str(reference.get("name"))))
     templates: Any = catalogue.all("resource_template").values()
     return [entry for entry in templates if entry.uri_template == reference.get("uri")]
 
 
-def _found(entry: Any) -> Sequence[Any]:
+def _as_sequence(entry: Any) -> Sequence[Any]:
     return () if entry is None else (entry,)
 
 
@@ -347,7 +347,7 @@ _ENTRY_FINDERS: Final[Mapping[str, Reached]] = {
     "prompts/get": _prompt,
     "resources/read": _resource,
     "resources/subscribe": _resource,
-    "completion/complete": _completed,
+    "completion/complete": _completion_targets,
 }
 
 

@@ -312,11 +312,11 @@ class Company:
         try:
             ref = await open_session(self, info, reply_sink, gated=gated)
         except (ActorError, TooManySessions) as error:
-            raise self._no_session(peer, error) from error
+            raise self._refuse_session(peer, error) from error
         info.claimed = True
         return LocalSessionHandle(ref, info)
 
-    def _no_session(self, peer: Peer, error: ActorError | TooManySessions) -> McpError:
+    def _refuse_session(self, peer: Peer, error: ActorError | TooManySessions) -> McpError:
         """Log why a peer gets no session. Returns the error for the peer."""
         match error:
             case MaxChildren():

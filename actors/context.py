@@ -47,23 +47,23 @@ class CallEnded(GreenroomError):
 class SendOutcome:
     """The outcome of sending a notification: true when it was accepted. Awaiting it yields to other tasks, and is optional."""
 
-    __slots__ = ("_taken",)
+    __slots__ = ("_accepted",)
 
     def __init__(self, taken: bool) -> None:  # noqa: FBT001 - it is this value
         """`taken` is whether the peer may get it."""
-        self._taken = taken
+        self._accepted = taken
 
     def __bool__(self) -> bool:
-        return self._taken
+        return self._accepted
 
     def __repr__(self) -> str:
-        return f"<SendOutcome {'sent' if self._taken else 'not sent'}>"
+        return f"<SendOutcome {'sent' if self._accepted else 'not sent'}>"
 
     def __await__(self) -> Generator[None, None, bool]:
         # A bare yield is one turn of the loop, as `asyncio.sleep(0)`: a handler that only reports must not starve others.
         # A coroutine here would warn when it is not awaited, and awaiting is optional.
         yield
-        return self._taken
+        return self._accepted
 
 
 _SENT: Final = SendOutcome(taken=True)
@@ -213,7 +213,7 @@ class Context(ClientRequester):
             if message is not None:
                 params["message"] = str(message)
             self._progress = done
-            return self._said(self._emit("notifications/progress", params))
+            return self._outcome(self._emit("notifications/progress", params))
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> SendOutcome:
         """Send a log message to the client, unless its level is higher. `data` is any JSON value.
@@ -222,7 +222,7 @@ class Context(ClientRequester):
         """
         if level not in LOG_LEVELS:
             raise ValueError(f"level is one of {', '.join(get_args(LogLevel))}, not {level!r}")
-        return _NOT_SENT if self._is_over else self._said(self._peer_channel.log(level, to_jsonable(data), logger))
+        return _NOT_SENT if self._is_over else self._outcome(self._peer_channel.log(level, to_jsonable(data), logger))
 
     def debug(self, data: Any, logger: str | None = None) -> SendOutcome:
         """`log` at this level."""
@@ -244,7 +244,7 @@ class Context(ClientRequester):
         """Send a notification of any kind, in order with the others of this call."""
         if not str(method).startswith("notifications/"):
             raise ValueError(f'a notification is called "notifications/…", not {method!r}')
-        return _NOT_SENT if self._is_over else self._said(self._emit(method, to_jsonable(dict(params or {}))))
+        return _NOT_SENT if self._is_over else self._outcome(self._emit(method, to_jsonable(dict(params or {}))))
 
     def interrupt_stream(self, retry: float | None = None) -> bool:
         """Close the stream of the reply, and ask the client to reconnect for it after so many seconds."""
@@ -254,7 +254,7 @@ class Context(ClientRequester):
         return self._peer_channel.emit(method, downgrade(method, params, self._facts.version))
 
     @staticmethod
-    def _said(taken: bool) -> SendOutcome:  # noqa: FBT001 - as above
+    def _outcome(taken: bool) -> SendOutcome:  # noqa: FBT001 - as above
         return _SENT if taken else _NOT_SENT
 
     # --- questions

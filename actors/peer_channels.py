@@ -369,7 +369,7 @@ class SessionQuestions:
             self._send_cancelled(question.id, None, "the call that asked is over", call)
             question.caller.fail(NoStream(f"{question.method}: the call is over"))
 
-    def abandon_all(self) -> None:
+    def on_session_end(self) -> None:
         """Stop the timers. The callers get `ProcessExited` from the session's end."""
         for question in self.table:
             if question.timer is not None:

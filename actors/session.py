@@ -151,9 +151,9 @@ class SessionProcess(GenServer):
         """Runs however the process ended: release everything that waits for it."""
         for timer in self._timers.values():
             timer.cancel()  # a pending timer would keep the ended session in memory
-        self.calls.abandon_all("the session has ended", reason)
-        self.questions.abandon_all()
-        self.tasks.abandon_all()
+        self.calls.on_session_end("the session has ended", reason)
+        self.questions.on_session_end()
+        self.tasks.on_session_end()
         if self.info.channel is not None:  # streams know which replies they owe, a channel does not
             for call in self.calls.table:
                 self.reply_sink.reply(call, _session_ended_error(call.id))
@@ -280,7 +280,7 @@ class SessionProcess(GenServer):
         if not rule.is_accepted:
             raise rule.error()
         method = methods.find_method(name, None if name == "initialize" else self.version, PeerSide.SERVER)
-        if method is None or method.kind is not methods.MethodKind.REQUEST or self._is_off(method):
+        if method is None or method.kind is not methods.MethodKind.REQUEST or self._is_disabled(method):
             raise methods.method_not_found(name)
         params = methods.check_params(method, request.params)
         if name == "ping":
@@ -301,7 +301,7 @@ class SessionProcess(GenServer):
             request, handler_timeout(name, found)
         )
 
-    def _is_off(self, method: methods.Method) -> bool:
+    def _is_disabled(self, method: methods.Method) -> bool:
         switched = self.company.settings.capabilities
         if not switched or method.capability is None:
             return False
@@ -576,7 +576,7 @@ class SessionProcess(GenServer):
         if idle is None or self.info.channel is not None:
             return
         now = self.now()
-        if self.calls.table.busy or self.reply_sink.has_reader:
+        if self.calls.table.is_busy or self.reply_sink.has_reader:
             self.last_used = now
         left = self.last_used + idle - now
         if left <= 0:

@@ -257,7 +257,7 @@ class SessionCalls:
         """Whether this is the monitor on the workers' supervisor."""
         return ref is self._supervisor_monitor
 
-    def abandon_all(self, why: str, reason: ExitReason) -> None:
+    def on_session_end(self, why: str, reason: ExitReason) -> None:
         """The session has ended: raise every cancellation flag, which is all that reaches a thread, and end the workers."""
         self._is_over = True
         for call in self.table:
@@ -399,7 +399,7 @@ class CallTable:
         return iter(tuple(self._calls.values()))
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a call or a worker is left, workers of finished calls included."""
         return bool(self._calls or self._workers)
 
@@ -450,7 +450,7 @@ class CallTable:
         """Remove a worker that has ended. Returns the call it worked on."""
         return self._workers.pop(worker, None)
 
-    def knows(self, worker: Pid) -> bool:
+    def has_worker(self, worker: Pid) -> bool:
         """Whether that worker is still running."""
         return worker in self._workers
 

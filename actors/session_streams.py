@@ -121,14 +121,14 @@ class SessionStream:
 class SessionStreams:
     """All streams of one session."""
 
-    __slots__ = ("_count", "_finished", "_posts", "general", "max_bytes", "max_events", "size")
+    __slots__ = ("_call_streams", "_count", "_finished", "general", "max_bytes", "max_events", "size")
 
     def __init__(self, settings: Settings) -> None:
         self.max_events = settings.buffer_events
         self.max_bytes = settings.buffer_bytes
         self.size = 0
         self.general = SessionStream(GENERAL_STREAM, self)
-        self._posts: dict[str, SessionStream] | None = None
+        self._call_streams: dict[str, SessionStream] | None = None
         self._finished: deque[SessionStream] | None = None
         self._count = 0
 
@@ -136,9 +136,9 @@ class SessionStreams:
         """Make the stream of a call."""
         self._count += 1
         stream = SessionStream(f"p{self._count}", self, answers)
-        if self._posts is None:
-            self._posts = {}
-        self._posts[stream.name] = stream
+        if self._call_streams is None:
+            self._call_streams = {}
+        self._call_streams[stream.name] = stream
         return stream
 
     def finish(self, stream: SessionStream, body: bytes | None) -> None:
@@ -174,7 +174,7 @@ class SessionStreams:
         name, _, digits = event_id.partition(":")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 16):  # noqa: PLR2004 - more digits than any count
             return None
-        stream = self.general if name == GENERAL_STREAM else (self._posts or {}).get(name)
+        stream = self.general if name == GENERAL_STREAM else (self._call_streams or {}).get(name)
         number = int(digits)
         if stream is None or number > stream.last or number < stream.first - 1:
             return None
@@ -183,7 +183,9 @@ class SessionStreams:
     @property
     def has_reader(self) -> bool:
         """Whether any stream has a reader."""
-        return self.general.reader is not None or any(each.reader is not None for each in (self._posts or {}).values())
+        return self.general.reader is not None or any(
+            each.reader is not None for each in (self._call_streams or {}).values()
+        )
 
     def trim(self) -> None:
         """Apply the session's limit: finished streams go first, then the oldest events of the largest stream."""
@@ -193,19 +195,19 @@ class SessionStreams:
                 self._finished.remove(idle)
                 self._forget(idle)
                 continue
-            largest = max((self.general, *(self._posts or {}).values()), key=attrgetter("size"))
+            largest = max((self.general, *(self._call_streams or {}).values()), key=attrgetter("size"))
             if not largest.drop():
                 return
 
     def end_all(self, owed: Callable[[str | int], bytes]) -> None:
         """End every stream; `owed` makes the error reply where one is still owed."""
-        for stream in (self.general, *(self._posts or {}).values()):
+        for stream in (self.general, *(self._call_streams or {}).values()):
             if stream.answers is not None:
                 stream.finish(owed(stream.answers))
             stream.end()
 
     def _forget(self, stream: SessionStream) -> None:
-        posts = self._posts
+        posts = self._call_streams
         if posts is not None and posts.pop(stream.name, None) is not None:
             self.size -= stream.size
 
@@ -262,7 +264,7 @@ class FeedWaiter:
 class StreamFeed(FeedWaiter):
     """One reader of a stream."""
 
-    __slots__ = ("__weakref__", "_ahead", "_last_words", "_next", "_stream", "_until")
+    __slots__ = ("__weakref__", "_first_events", "_next", "_reconnect_event", "_stream", "_until")
 
     def __init__(
         self, stream: SessionStream, after: int, *, ahead: Sequence[FeedEvent] = (), gap: bool = False
@@ -278,9 +280,9 @@ class StreamFeed(FeedWaiter):
         stream.set_reader(weakref.ref(self))
         self._stream = stream
         self._next = after + 1
-        self._ahead: list[FeedEvent] = [FeedEvent(f"{stream.name}:{after}", TRUNCATED)] if gap else list(ahead)
+        self._first_events: list[FeedEvent] = [FeedEvent(f"{stream.name}:{after}", TRUNCATED)] if gap else list(ahead)
         self._until: int | None = None
-        self._last_words: FeedEvent | None = None
+        self._reconnect_event: FeedEvent | None = None
 
     @property
     def name(self) -> str:
@@ -301,7 +303,7 @@ class StreamFeed(FeedWaiter):
 
     def _take(self) -> list[FeedEvent]:
         stream = self._stream
-        events, self._ahead = self._ahead, []
+        events, self._first_events = self._first_events, []
         until = stream.last if self._until is None else self._until
         if self._next <= until:
             if self._next < stream.first:
@@ -313,9 +315,9 @@ class StreamFeed(FeedWaiter):
                 events.append(event)
                 self._next += 1
             stream.delivered = max(stream.delivered, self._next - 1)
-        if self._last_words is not None and self._next > until:
-            events.append(self._last_words)
-            self._last_words = None
+        if self._reconnect_event is not None and self._next > until:
+            events.append(self._reconnect_event)
+            self._reconnect_event = None
         return events
 
     def _ended(self) -> bool:
@@ -327,10 +329,10 @@ class StreamFeed(FeedWaiter):
         if self._until is None:
             if retry is None:
                 self._until = self._next - 1
-                self._ahead.clear()
+                self._first_events.clear()
             else:
                 self._until = stream.last
-                self._last_words = FeedEvent(f"{stream.name}:{stream.last}", b"", retry)
+                self._reconnect_event = FeedEvent(f"{stream.name}:{stream.last}", b"", retry)
         if stream.reader is self:
             stream.set_reader(None)
         self.wake()

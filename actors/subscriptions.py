@@ -96,7 +96,7 @@ class Subscriptions(GenServer):
         self._lists: dict[str, None] = {}
         self._resources: dict[str, Mapping[str, Any]] = {}
         self._monitors: dict[Pid, Monitor] = {}
-        self._armed = False
+        self._flush_scheduled = False
 
     def init(self) -> None:
         """Monitor the sessions of a predecessor. Changes between the predecessor's death and now are a gap."""
@@ -104,7 +104,7 @@ class Subscriptions(GenServer):
             self._monitors[pid] = monitor(pid)
         if self._table.sessions:
             self._table.gap = True
-            self._arm()
+            self._schedule_flush()
 
     # --- for sessions
 
@@ -148,19 +148,19 @@ class Subscriptions(GenServer):
 
     # --- for code that changes something
 
-    def changed(self, kind: Kind) -> None:
+    def list_changed(self, kind: Kind) -> None:
         """The list of that kind has changed."""
         method = LIST_CHANGED[kind]
         if method is not None and self._table.sessions:
             self._lists[method] = None
-            self._arm()
+            self._schedule_flush()
         self.announce_missed()
 
-    def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
+    def resource_updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """That resource has changed. Of several changes within the window, the last one's `extra` is sent."""
         if uri in self._table.subscribers:
             self._resources[uri] = extra
-            self._arm()
+            self._schedule_flush()
         self.announce_missed()
 
     def announce_missed(self) -> None:
@@ -169,7 +169,7 @@ class Subscriptions(GenServer):
         A change that found the mailbox full arrived while the messages that now pass by here were in it.
         """
         if self._table.gap:
-            self._arm()
+            self._schedule_flush()
 
     def handle_info(self, message: Any) -> None:
         """Remove a dead session, or announce the collected changes."""
@@ -182,13 +182,13 @@ class Subscriptions(GenServer):
             case _:
                 super().handle_info(message)
 
-    def _arm(self) -> None:
-        if not self._armed:
-            self._armed = True
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
             send_after(self._window, self.pid, _FLUSH)
 
     def _flush(self) -> None:
-        self._armed = False
+        self._flush_scheduled = False
         table = self._table
         if table.gap:
             table.gap = False
@@ -220,7 +220,7 @@ def subscriptions_child(
 
 def announce_list_changed(subscriptions: Ref[Subscriptions], table: SubscriptionTable, kind: Kind) -> None:
     """The list of that kind has changed. Never waits; a full mailbox leaves a gap."""
-    if not subscriptions.cast(Subscriptions.changed, kind):
+    if not subscriptions.cast(Subscriptions.list_changed, kind):
         table.gap = True
 
 
@@ -228,7 +228,7 @@ def announce_resource_updated(
     subscriptions: Ref[Subscriptions], table: SubscriptionTable, uri: str, extra: Mapping[str, Any]
 ) -> None:
     """A resource has changed. Never waits; a full mailbox leaves a gap."""
-    if not subscriptions.cast(Subscriptions.updated, uri, extra):
+    if not subscriptions.cast(Subscriptions.resource_updated, uri, extra):
         table.gap = True
 
 

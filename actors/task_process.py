@@ -121,7 +121,7 @@ class TaskProcess(GenServer):
         """Store the record, announce the task, and start its worker."""
         spec = self._spec
         try:
-            await self._put(self.record)
+            await self._store_record(self.record)
         except Exception as error:  # noqa: BLE001 - any error of a store: the peer has no task id yet
             self.report_unexpected("store", f"a new task could not be kept: {error}")
             self._tasks.store.remove(self.record.id)
@@ -226,7 +226,7 @@ class TaskProcess(GenServer):
                 if self.record.terminal:
                     message.session.send(TaskDecided(message.key))
                 else:
-                    self._wait(message)
+                    self._add_waiter(message)
             case StopAwaitingTask(pid, key):
                 self._waiters = [each for each in self._waiters if (each.pid, each.key) != (pid, key)]
                 self._update_route()
@@ -257,7 +257,7 @@ class TaskProcess(GenServer):
         self.cancelled.set(self.record.message or "the task is over")
         self._cancel_questions()
         try:
-            await self._put(self.record)
+            await self._store_record(self.record)
         except Exception as error:  # noqa: BLE001 - any error of a store: readers see the end all the same
             self.report_unexpected("store", f"the end of a task could not be kept: {error}")
         self._announce()
@@ -320,7 +320,7 @@ class TaskProcess(GenServer):
     def _set_status(self, status: TaskStatus) -> None:
         if self.record.terminal or self.record.status == status:
             return
-        self.record = self.record.moved(status, self._tasks.now(), self.record.message)
+        self.record = self.record.with_status(status, self._tasks.now(), self.record.message)
         self._tasks.save(self.record)
         self._announce()
 
@@ -331,7 +331,7 @@ class TaskProcess(GenServer):
             self._tasks.save(self.record)
             self._announce()
 
-    async def _put(self, record: TaskRecord) -> None:
+    async def _store_record(self, record: TaskRecord) -> None:
         safe = self._tasks.store.put(record)
         if safe is not None:
             await safe
@@ -352,7 +352,7 @@ class TaskProcess(GenServer):
     # A call that waits for the result comes first, since its stream is open. The origin's general stream comes last,
     # and may have no reader now: then the question waits, and is retried every `task_poll` seconds.
 
-    def _wait(self, wait: AwaitTask) -> None:
+    def _add_waiter(self, wait: AwaitTask) -> None:
         """Add a waiting call."""
         if wait.pid not in self._session_monitors.values():
             self._watch(wait.session)
@@ -474,14 +474,14 @@ class TaskChannel:
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification. False when the peer will not get it."""
-        return self._say(encode_notification(method, with_related_task(params, self._id)))
+        return self._notify(encode_notification(method, with_related_task(params, self._id)))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger
-        return self._say(encode_notification("notifications/message", with_related_task(params, self._id)), level)
+        return self._notify(encode_notification("notifications/message", with_related_task(params, self._id)), level)
 
     def touch(self, ahead: float = 0.0) -> None:
         """No-op: a task may be silent."""
@@ -506,7 +506,7 @@ class TaskChannel:
         """False: a task has no stream of its own."""
         return False
 
-    def _say(self, body: bytes, level: str | None = None) -> bool:
+    def _notify(self, body: bytes, level: str | None = None) -> bool:
         route = self.route
         if route is None or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES:
             return False

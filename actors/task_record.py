@@ -82,7 +82,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         """The size of its result or error in bytes."""
         return len(self.result or b"") + len(self.error or b"")
 
-    def moved(
+    def with_status(
         self,
         status: TaskStatus,
         now: float,
@@ -225,7 +225,7 @@ class TaskOutcome(NamedTuple):
 
     def apply_to(self, record: TaskRecord, now: float) -> TaskRecord:
         """The record of the task with this outcome."""
-        return record.moved(self.status, now, self.message, result=self.result, error=self.error)
+        return record.with_status(self.status, now, self.message, result=self.result, error=self.error)
 
 
 class _Response(msgspec.Struct):

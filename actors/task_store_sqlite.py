@@ -76,8 +76,8 @@ class SqliteTasks:
         self._patience = patience
         self._file = TaskFile(path, sync=sync, patience=patience)
         self._writer: _Writer | None = None
-        self._seen = MemoryTaskStore()
-        self._held: dict[str, tuple[TaskRecord, Future[None]]] = {}
+        self._visible = MemoryTaskStore()
+        self._unsafe_ends: dict[str, tuple[TaskRecord, Future[None]]] = {}
         """Ends that are not safe yet."""
         self._ended: dict[str, int] = {}
         """The size of each ended task, the first to end first."""
@@ -108,7 +108,7 @@ class SqliteTasks:
     async def open(self, company: object) -> None:
         """Read the file, or go on with it if it is open. Raises `TaskStoreError`, which says what is wrong and what to do."""
         writer = self._writer
-        taken = writer is not None and (company != self._company or not writer.is_near())
+        taken = writer is not None and (company != self._company or not writer.serves_this_loop())
         if writer is not None and not writer.closing and taken:
             raise TaskStoreError(self._file.path, "is another server's in this program: each needs a file of its own")
         self._company = company
@@ -129,14 +129,14 @@ class SqliteTasks:
             raise
         if not writer.read:
             writer.read = True
-            self._begin(records)
+            self._load(records)
         writer.loop = asyncio.get_running_loop()
 
-    def _begin(self, records: Sequence[TaskRecord]) -> None:
-        self._seen, self._ended, self._bytes = MemoryTaskStore(), {}, 0
-        self._held.clear()
+    def _load(self, records: Sequence[TaskRecord]) -> None:
+        self._visible, self._ended, self._bytes = MemoryTaskStore(), {}, 0
+        self._unsafe_ends.clear()
         for record in records:
-            self._seen.put(record)
+            self._visible.put(record)
         for record in sorted((each for each in records if each.terminal), key=lambda each: each.ended or 0.0):
             self._count(record)
         self._make_room()
@@ -159,17 +159,17 @@ class SqliteTasks:
     def put(self, record: TaskRecord, *, at_once: bool = False) -> Future[None]:
         """Have the record written. A task's first end is final: later records are ignored."""
         writer = self._writer
-        held = self._held.get(record.id)
+        held = self._unsafe_ends.get(record.id)
         if held is not None:
             return held[1]
-        known = self._seen.get(record.id)
+        known = self._visible.get(record.id)
         if known is not None and known.terminal:
             return _done_future(None)
         if writer is None or not writer.read or writer.closing:
-            self._show(record)
+            self._publish(record)
             return _done_future(TaskStoreError(self._file.path, "is not open"))
-        if (unfit := self._unfit(record)) is not None:
-            self._seen.put(record)  # kept in memory only, and not counted
+        if (unfit := self._refusal_of(record)) is not None:
+            self._visible.put(record)  # kept in memory only, and not counted
             if record.terminal:
                 self._ended[record.id] = 0
             return _done_future(TaskStoreError(self._file.path, unfit))
@@ -179,38 +179,38 @@ class SqliteTasks:
             )
         safe = writer.put(record)
         if record.terminal and not at_once:
-            self._held[record.id] = (record, safe)
+            self._unsafe_ends[record.id] = (record, safe)
         else:
-            self._show(record)
+            self._publish(record)
         return safe
 
     def get(self, id: str) -> TaskRecord | None:
         """The newest visible record of that task."""
-        return self._seen.get(id)
+        return self._visible.get(id)
 
     def list(self, owner: str | None = None) -> Sequence[TaskRecord]:
         """The newest visible record of each task of that owner, or of all owners, the oldest task first."""
-        return self._seen.list(owner)
+        return self._visible.list(owner)
 
     def remove(self, id: str) -> None:
         """Remove a task."""
-        held = self._held.pop(id, None)
-        if held is None and self._seen.get(id) is None:
+        held = self._unsafe_ends.pop(id, None)
+        if held is None and self._visible.get(id) is None:
             return
-        self._seen.remove(id)
+        self._visible.remove(id)
         self._bytes -= self._ended.pop(id, 0)
         if self._writer is not None:
             self._writer.forget(id)
 
     # --- in the loop, called after the thread
 
-    def written(self, taken: Taken, error: TaskStoreError | None) -> None:
+    def on_written(self, taken: Taken, error: TaskStoreError | None) -> None:
         """The thread has written these records, or failed to."""
         for record, safe in taken:
-            held = self._held.get(record.id)
+            held = self._unsafe_ends.get(record.id)
             if held is not None and held[0] is record:
-                del self._held[record.id]
-                self._show(record)
+                del self._unsafe_ends[record.id]
+                self._publish(record)
             if safe.done():
                 continue
             if error is None:
@@ -221,7 +221,7 @@ class SqliteTasks:
                 # `_tell` logs the failure once.
                 safe.exception()
 
-    def _unfit(self, record: TaskRecord) -> str | None:
+    def _refusal_of(self, record: TaskRecord) -> str | None:
         """Why this record could not be written, or not be read again. It must not keep the others from being written."""
         if record.size > self.max_bytes:
             return f"takes no result of {record.size} bytes: max_bytes is {self.max_bytes}"
@@ -232,8 +232,8 @@ class SqliteTasks:
         moments = (record.created, record.updated, record.ended or 0.0, record.ttl, record.poll or 0.0)
         return None if all(map(math.isfinite, moments)) else "takes no record with a time that is not finite"
 
-    def _show(self, record: TaskRecord) -> None:
-        self._seen.put(record)
+    def _publish(self, record: TaskRecord) -> None:
+        self._visible.put(record)
         if record.terminal and record.id not in self._ended:
             self._count(record)
             self._make_room()
@@ -244,7 +244,7 @@ class SqliteTasks:
 
     def _make_room(self, more: int = 0) -> bool:
         """Remove the oldest ended tasks until there is room for so many more. Whether there is."""
-        while len(self._seen) + more > self.max_records or self._bytes > self.max_bytes:
+        while len(self._visible) + more > self.max_records or self._bytes > self.max_bytes:
             oldest = next(iter(self._ended), None)
             if oldest is None:
                 return False
@@ -271,23 +271,23 @@ class _Writer(threading.Thread):
         self._file = file
         self._changed = threading.Condition()
         self._waiting: dict[str, TaskRecord | None] = {}
-        self._promised: dict[str, tuple[TaskRecord, Future[None]]] = {}
+        self._futures: dict[str, tuple[TaskRecord, Future[None]]] = {}
         self._on_file: set[str] = set()
         """The ids that are or may be in the file: others need not be deleted from it."""
         self._error: TaskStoreError | None = None
 
     # --- in the loop
 
-    def is_near(self) -> bool:
+    def serves_this_loop(self) -> bool:
         """Whether it works for this loop, or for one that is closed."""
         return self.loop is asyncio.get_running_loop() or self.loop.is_closed()
 
     def put(self, record: TaskRecord) -> Future[None]:
         """Have the record written next."""
         with self._changed:
-            promised = self._promised.get(record.id)
+            promised = self._futures.get(record.id)
             safe = self.loop.create_future() if promised is None or promised[1].done() else promised[1]
-            self._promised[record.id] = (record, safe)
+            self._futures[record.id] = (record, safe)
             self._waiting[record.id] = record
             self._changed.notify()
         return safe
@@ -295,7 +295,7 @@ class _Writer(threading.Thread):
     def forget(self, id: str) -> None:
         """Have the task deleted next, unless it was never written."""
         with self._changed:
-            promised = self._promised.pop(id, None)
+            promised = self._futures.pop(id, None)
             if id in self._on_file:
                 self._waiting[id] = None
                 self._changed.notify()
@@ -340,13 +340,13 @@ class _Writer(threading.Thread):
             patient = self._error is not None
             while not self.closing and (patient or not self._waiting):
                 told = self._changed.wait(_RETRY if patient else None)
-                patient = patient and told and not self._promised
+                patient = patient and told and not self._futures
             return self.closing
 
     def _write(self) -> None:
         with self._changed:
             batch, self._waiting = self._waiting, {}
-            promised, self._promised = list(self._promised.values()), {}
+            promised, self._futures = list(self._futures.values()), {}
             self._on_file.update(id for id, record in batch.items() if record is not None)
         try:
             self._file.write(batch)
@@ -355,22 +355,22 @@ class _Writer(threading.Thread):
                 error = TaskStoreError(self._file.path, f"cannot be written: {error!r}")
             with self._changed:
                 self._waiting = {**batch, **self._waiting}
-            self._tell(promised, error)
+            self._report(promised, error)
         else:
             with self._changed:
                 self._on_file.difference_update(
                     id for id, record in batch.items() if record is None and self._waiting.get(id) is None
                 )
-            self._tell(promised, None)
+            self._report(promised, None)
 
-    def _tell(self, promised: Taken, error: TaskStoreError | None) -> None:
+    def _report(self, promised: Taken, error: TaskStoreError | None) -> None:
         before, self._error = self._error, error
         if error is not None and before is None:
             _log.error("%s. New tasks are refused, and the ends of others kept in memory, until that works", error)
         elif error is None and before is not None:
             _log.warning("%s can be written again: nothing is missing", self._file.path)
         with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
-            self.loop.call_soon_threadsafe(self._store.written, promised, error)
+            self.loop.call_soon_threadsafe(self._store.on_written, promised, error)
 
 
 def _done_future(error: TaskStoreError | None) -> Future[None]:
@@ -431,7 +431,7 @@ class TaskFile:
 
     def open(self, now: float) -> list[TaskRecord]:
         """The file's records, the oldest task first, without those that have expired by `now`. Raises `TaskStoreError`."""
-        self._make()
+        self._create()
         try:
             connection = self._connection = self._connect(self.path, timeout=self._patience, isolation_level=None)
             self._prepare(connection)
@@ -447,7 +447,7 @@ class TaskFile:
         self._inode = self._identity()
         return records
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         """Make the file if it is missing.
 
         A file too short for a database is refused: SQLite would take it for a new one, and overwrite it.
@@ -469,7 +469,7 @@ class TaskFile:
         if 0 < size < _MIN_DATABASE_BYTES:
             raise TaskStoreError(self.path, _NOT_A_TASK_FILE)
 
-    def _keep_to_ourselves(self) -> None:
+    def _make_private(self) -> None:
         """Make the file readable by the server's user only. The files that SQLite puts beside it inherit its mode."""
         if os.name != "posix" or not self.path.stat().st_mode & 0o077:
             return
@@ -493,7 +493,7 @@ class TaskFile:
             self._check(connection, mark, version)
         else:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()
-        self._keep_to_ourselves()
+        self._make_private()
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._sync else 'NORMAL'}").fetchall()
         connection.execute("PRAGMA journal_size_limit = 4194304").fetchall()

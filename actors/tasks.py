@@ -83,7 +83,7 @@ class TaskProcessSupervisor(DynamicSupervisor):
 class CompanyTasks:
     """The tasks of one company."""
 
-    __slots__ = ("_clock", "_company", "key", "processes", "settled", "store")
+    __slots__ = ("_clock", "_company", "is_recovered", "key", "processes", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
         """The sweeper opens the store later."""
@@ -91,7 +91,7 @@ class CompanyTasks:
         self._clock: tuple[asyncio.AbstractEventLoop, float] | None = None
         self.store = store
         self.key = company.key
-        self.settled = False
+        self.is_recovered = False
         """Whether the unfinished tasks of an earlier run of the program have been failed."""
         self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("task_processes"), None)
 
@@ -177,10 +177,10 @@ class CompanyTasks:
         False when its supervisor is not running: then the record is removed.
         """
         options = Options(name=self.name(record.id), label="task")
-        spec = child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
+        child_spec = child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
             restart="temporary", options=options
         )
-        begun = self.processes.cast(DynamicSupervisor.start_child, spec)
+        begun = self.processes.cast(DynamicSupervisor.start_child, child_spec)
         if not begun:
             self.store.remove(record.id)
         return begun
@@ -248,8 +248,8 @@ class TaskSweeper(GenServer):
     async def init(self) -> None:
         """Open the store before any session asks, and fail the unfinished tasks of an earlier run."""
         await self._tasks.store.open(self._tasks.key)
-        if not self._tasks.settled:
-            self._tasks.settled = True
+        if not self._tasks.is_recovered:
+            self._tasks.is_recovered = True
             for record in self._tasks.store.list():
                 if not record.terminal and not self._tasks.alive(record.id):
                     self._fail(record.id, RESTARTED)
@@ -260,7 +260,7 @@ class TaskSweeper(GenServer):
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(reason, Shutdown):
-            self._tasks.settled = False
+            self._tasks.is_recovered = False
             await self._tasks.store.close()
 
     def handle_info(self, message: Any) -> None:
@@ -410,7 +410,7 @@ class TaskCalls:
                 self.on_abandoned(call)
                 session.calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _SUPERSEDED))
         call = session.begin(request, None, fixed_deadline=True)
-        self._wait(call, record, AwaitTask(session.own_ref, session.pid, call.key))
+        self._await_task(call, record, AwaitTask(session.own_ref, session.pid, call.key))
         return None
 
     def _cancel(self, request: JsonRpcRequest) -> bytes | None:
@@ -420,13 +420,13 @@ class TaskCalls:
             raise _already_ended(record)
         session = self._session
         call = session.begin(request, session.company.settings.call_timeout)
-        self._wait(call, record, CancelTask("by request", session.own_ref, call.key))
+        self._await_task(call, record, CancelTask("by request", session.own_ref, call.key))
         return None
 
     def _find(self, request: JsonRpcRequest) -> TaskRecord:
         return self._tasks.find(request.params["taskId"], self.owner)
 
-    def _wait(self, call: SessionCall, record: TaskRecord, word: AwaitTask | CancelTask) -> None:
+    def _await_task(self, call: SessionCall, record: TaskRecord, word: AwaitTask | CancelTask) -> None:
         """Monitor the supervisor that forwards the message, and then the task's process, which may be about to start or to end."""
         call.task = record.id
         self._watch(self._tasks.processes, call)
@@ -450,7 +450,7 @@ class TaskCalls:
         """A task's process has decided one of our calls."""
         call = self._session.calls.table.get(word.key)
         if call is not None:
-            self._answer(call, won=word.won)
+            self._reply_to(call, won=word.won)
 
     def on_process_down(self, ref: Monitor) -> bool:
         """Reply to the call that this process was to answer. Whether there was one."""
@@ -459,10 +459,10 @@ class TaskCalls:
             return False
         call = self._session.calls.table.get(key)
         if call is not None:
-            self._answer(call, won=True)
+            self._reply_to(call, won=True)
         return True
 
-    def _answer(self, call: SessionCall, *, won: bool) -> None:
+    def _reply_to(self, call: SessionCall, *, won: bool) -> None:
         calls = self._session.calls
         record = self._tasks.store.get(call.task or "")
         if record is None or not record.terminal:
@@ -494,7 +494,7 @@ class TaskCalls:
                 del self._monitors[ref]
                 demonitor(ref, flush=True)
 
-    def abandon_all(self) -> None:
+    def on_session_end(self) -> None:
         """The session has ended: remove its ended tasks, unless another owner has them. Their processes end the running ones."""
         store, owner = self._tasks.store, self.owner
         if belongs_to_session(owner) and not store.durable:

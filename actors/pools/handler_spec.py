@@ -130,7 +130,7 @@ def load_catalogue(data: bytes) -> CatalogueRef:
     entry = _MAKERS[spec.kind](spec.name, function, spec.said)
     if entry.handler.mode is ExecutionMode.THREAD and entry.handler.context is None:
         entry = replace(
-            entry, handler=replace(entry.handler, place=ExecutionMode.LOOP, function=_without_loop(function))
+            entry, handler=replace(entry.handler, mode=ExecutionMode.LOOP, function=_without_loop(function))
         )
     return CatalogueRef(Catalogue().put(entry))
 

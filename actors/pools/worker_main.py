@@ -109,7 +109,7 @@ class _Call:
     """The running call. For its job it stands in for the session, and takes the job's end."""
 
     number: int
-    voice: RemoteChannel
+    peer_channel: RemoteChannel
     cancelled: Cancellation
     ending: JobReply | JobError | None = None
     job: Job | None = None

@@ -1,4 +1,4 @@
-"""What all nodes are to hear, and what each keeps to itself."""
+"""Changes that are sent to all nodes, and those that stay on one."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_page_that_another_node_serves_says_that_a_user_has_done(three: Town) 
     company = three.houses[0].server.company
 
     async def sent() -> None:
-        company.expect(client.session, None, ["page-1"])
+        company.expect_elicitations(client.session, None, ["page-1"])
         ref: Any = company.peers.ref(client.session)
         await ref.call(type(three.houses[0].node.node.process(ref.pid).behaviour).snapshot)  # type: ignore[union-attr]
 

@@ -225,7 +225,7 @@ def test_a_resource_is_listed_with_all_that_was_said_of_it() -> None:
 
 
 def hello_resource() -> str:
-    """What is set."""
+    """The configuration."""
     return "x"
 
 

@@ -36,7 +36,7 @@ async def hello(name: str) -> str:
 
 
 class Database(GenServer):
-    """What a company may have to wait for."""
+    """A process that a company waits for."""
 
 
 @pytest.mark.row("RG-02", "RG-03")

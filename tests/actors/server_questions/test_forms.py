@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Sky(Enum):
-    """What it looks like."""
+    """The weather."""
 
     CLEAR = "clear"
     RAIN = "rain"
@@ -105,7 +105,7 @@ PLAIN: Any = (
 
 
 class Trip(TypedDict):
-    """Where to."""
+    """A destination."""
 
     city: str
     days: NotRequired[Annotated[int, msgspec.Meta(ge=1)]]

@@ -1,4 +1,4 @@
-"""Whatever comes together (answers, deadlines, second thoughts, cancellations, ends), each question ends once, and both sides know how.
+"""Races of answers, deadlines, cancellations and ends: each question ends once, and both sides know how.
 
 An example is a plan of questions, with what the peer, the handler and the page do and when, and the order in which the node delivers.
 Times are quarters of a second, so that many things happen at one moment.
@@ -39,7 +39,7 @@ Quarters = st.integers(0, 8)
 
 @dataclass(frozen=True)
 class Plan:
-    """One question: when and how it is asked, and what the handler, the peer and the user do about it."""
+    """One question: when and how it is asked, and how the handler, the peer and the user react."""
 
     at: int
     page: bool
@@ -57,11 +57,11 @@ class Plan:
 
 @dataclass
 class Record:
-    """What came of them."""
+    """The outcomes."""
 
     ends: dict[int, list[Any]] = field(default_factory=dict[int, list[Any]])
     sent: dict[int, str] = field(default_factory=dict[int, str])
-    """What the peer has answered."""
+    """The peer's answers."""
     told: Counter[str] = field(default_factory=Counter[str])
     """For each page, how often a client was said to have been told of its end."""
 

@@ -84,7 +84,7 @@ async def test_a_model_uses_tools_and_gets_their_results() -> None:
         return turns[len(asked) - 1]
 
     async def travel(ctx: Context) -> str:
-        """Where to?"""
+        """Ask for a destination."""
         question = user_message("Paris or Oslo?")
         first = await ctx.sample(
             question, tools=[WEATHER], tool_choice="required", system_prompt="Be brief.", max_tokens=100

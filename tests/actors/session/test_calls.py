@@ -131,7 +131,7 @@ async def test_a_session_is_busy_with_a_call_that_no_worker_has_begun_and_with_a
             lambda: table.forget_worker(me.pid),
         ):
             step()
-            seen.append(table.busy)
+            seen.append(table.is_busy)
     assert seen == [False, True, True, True, False]
 
 

@@ -479,7 +479,7 @@ async def test_a_successor_waits_for_what_its_predecessor_left_behind(role: str)
     open_ports: list[int] = []
 
     class Slow(GenServer):
-        """It takes a while to give its port back."""
+        """A listener that takes a while to close its port."""
 
         traps_exit = True
 
@@ -503,7 +503,7 @@ async def test_listeners_stop_first_and_sessions_while_workers_still_are_there()
     stopped: list[str] = []
 
     class Listener(Supervisor):
-        """It tells when it stops."""
+        """A child that records its stop."""
 
         async def terminate(self, reason: Any) -> None:
             stopped.append("listener")

@@ -63,7 +63,7 @@ async def begin() -> Company:
 
 
 async def peer(company: Company, number: int, quarters: list[int]) -> list[Any]:
-    """One client after the other, each with its call; what came of them."""
+    """Clients one after another, each with its call; returns their outcomes."""
     found: list[Any] = []
     for turn, quarter in enumerate(quarters):
         await asyncio.sleep(0.25)

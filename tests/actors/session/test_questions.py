@@ -68,7 +68,7 @@ SAMPLING: dict[str, Any] = {
 
 
 async def result_of(feed: Feed) -> dict[str, Any]:
-    """What the tool made of it."""
+    """The tool's result."""
     (answer,) = [each for each in messages_in(await read(feed, 100)) if "result" in each]
     result: dict[str, Any] = answer["result"]
     return result

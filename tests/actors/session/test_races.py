@@ -1,4 +1,4 @@
-"""Whatever comes together (results, cancellations, deadlines, deaths), each call is answered at most once, and as it should be.
+"""Races of results, cancellations, deadlines and deaths: each call gets at most one reply, and the right one.
 
 An example is a plan: calls with what their workers do and when, what the peer and the fates do meanwhile, and the order in which
 the node delivers. Times are quarters of a second, so that many things happen at one moment.
@@ -190,7 +190,7 @@ def no_process_lingers() -> None:
     """Every session that lives has forgotten the calls, and every worker is gone."""
     for process in current_node().processes.values():
         if isinstance(process.behaviour, SessionProcess):
-            assert not process.behaviour.calls.table.busy
+            assert not process.behaviour.calls.table.is_busy
             assert len(process.behaviour.questions.table) == 0
         assert not process.label.startswith("tools/call")
 

@@ -34,7 +34,7 @@ Steps = st.lists(
 
 
 class Client:
-    """It keeps what it has seen, and comes back for the rest."""
+    """A reader that keeps the events it has seen, and resumes after them."""
 
     def __init__(self, reply_sink: StreamReplySink) -> None:
         self.reply_sink = reply_sink

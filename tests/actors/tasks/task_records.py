@@ -24,4 +24,4 @@ def record(**said: Any) -> TaskRecord:
 
 def ended(before: TaskRecord, text: str = "done", **said: Any) -> TaskRecord:
     """The same record, completed."""
-    return before.moved("completed", said.pop("now", time.time()), result=text.encode())
+    return before.with_status("completed", said.pop("now", time.time()), result=text.encode())

@@ -87,7 +87,7 @@ class TaskServer:
 
         @server.tool(task_support="required")
         async def only() -> str:
-            """As a task only."""
+            """Run as a task only."""
             return "done"
 
         @server.tool(long_running=True)
@@ -98,7 +98,7 @@ class TaskServer:
 
         @server.tool
         async def plain() -> str:
-            """As always."""
+            """Return a text."""
             return "plain"
 
     async def probe(

@@ -233,11 +233,11 @@ async def test_after_a_restart_unfinished_tasks_have_failed_and_ended_ones_are_u
     async with running_task_server() as stage:
         await stage.probe()
         tasks = stage.company.tasks
-        done = left("task_done").moved("completed", 3.0, result=b'{"content":[],"isError":false}')
-        tasks.store = Kept(left("task_a"), left("task_b").moved("input_required", 2.0), done)
-        tasks.settled = False
+        done = left("task_done").with_status("completed", 3.0, result=b'{"content":[],"isError":false}')
+        tasks.store = Kept(left("task_a"), left("task_b").with_status("input_required", 2.0), done)
+        tasks.is_recovered = False
         kill(role(stage, "task_sweeper"))
-        await until(lambda: tasks.settled)
+        await until(lambda: tasks.is_recovered)
         player = await stage.player(Peer("test", principal="ann"))
         for id in ("task_a", "task_b"):
             task = (await reply_to(player, "tasks/get", taskId=id))["result"]

@@ -101,7 +101,7 @@ async def meet(company: Company, peer: Peer) -> SessionClient | None:
 
 
 async def peer(company: Company, number: int, acts: list[tuple[str, int, str]]) -> None:
-    """One client after the other, each with its task."""
+    """Clients one after another, each with its task."""
     for turn, (tool, quarter, then) in enumerate(acts):
         await asyncio.sleep(0.25)
         player = await meet(company, Peer("test", principal=f"peer {number}"))

@@ -38,7 +38,7 @@ Acts = st.lists(st.sampled_from(ACTS), max_size=12)
 
 
 class Model:
-    """Where the task has to be."""
+    """The status that the task must have."""
 
     def __init__(self) -> None:
         self.status = "working"
@@ -58,7 +58,7 @@ class Model:
             self.outcome = outcome
 
     def act(self, act: str) -> None:
-        """What each act does to it."""
+        """The effect of each act."""
         idle = self.status == "working"
         match act:
             case "return" if idle:
@@ -179,7 +179,7 @@ class Play:
                     self.waits.append(number)
 
     async def look(self, model: Model) -> None:
-        """It is where the model says."""
+        """The task has the status of the model."""
         seen = await reply_to(self.client, "tasks/get", taskId=self.id)
         listed = (await reply_to(self.client, "tasks/list"))["result"]["tasks"]
         if model.gone:

@@ -25,7 +25,7 @@ ASKED_ANNE = "asked: Accepted(value={'name': 'anne'})"
 
 
 async def question_on(feed: Feed) -> dict[str, Any]:
-    """The one request among what is said on it."""
+    """The only request on the feed."""
     (found,) = [each for each in messages_in(await read(feed, 0.2)) if "id" in each and "method" in each]
     return found
 

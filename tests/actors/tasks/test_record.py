@@ -29,12 +29,12 @@ WORKING = TaskRecord(id="task_1", owner="me", created=1000.0, updated=1000.0, tt
 
 
 def as_it_is(status: Any) -> TaskRecord:
-    return WORKING if status == "working" else WORKING.moved(status, 1001.0)
+    return WORKING if status == "working" else WORKING.with_status(status, 1001.0)
 
 
 @pytest.mark.row("WC-29")
 def test_dates_are_rfc_3339_with_milliseconds_in_utc_and_states_are_the_protocols() -> None:
-    record = WORKING.moved("completed", 1763464229.0456, None, result=b"{}")
+    record = WORKING.with_status("completed", 1763464229.0456, None, result=b"{}")
     wire = record.to_wire()
     assert wire == {
         "taskId": "task_1",
@@ -45,7 +45,7 @@ def test_dates_are_rfc_3339_with_milliseconds_in_utc_and_states_are_the_protocol
         "pollInterval": 500,
     }
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", wire_time(1.0))
-    assert WORKING.moved("failed", 1001.0, "no flour").to_wire()["statusMessage"] == "no flour"
+    assert WORKING.with_status("failed", 1001.0, "no flour").to_wire()["statusMessage"] == "no flour"
 
 
 @pytest.mark.parametrize("before", STATES)
@@ -54,10 +54,10 @@ def test_a_task_goes_only_where_the_revision_lets_it(before: Any, after: Any) ->
     record = as_it_is(before)
     allowed = before not in TERMINAL and before != after
     if allowed:
-        assert record.moved(after, 1002.0).status == after
+        assert record.with_status(after, 1002.0).status == after
         return
     with pytest.raises(BadTransition, match=f"a task that is {before} cannot become {after}"):
-        record.moved(after, 1002.0)
+        record.with_status(after, 1002.0)
 
 
 @given(moments=st.lists(st.floats(0, 1e10), min_size=1, max_size=5))
@@ -65,10 +65,10 @@ def test_time_does_not_go_back_and_nothing_expires_before_its_end(moments: list[
     record = WORKING
     for index, moment in enumerate(moments):
         before = record
-        record = record.moved("working" if index % 2 else "input_required", moment)
+        record = record.with_status("working" if index % 2 else "input_required", moment)
         assert record.updated >= before.updated
         assert record.expires == math.inf
-    ended = record.moved("cancelled", 0.0)
+    ended = record.with_status("cancelled", 0.0)
     assert ended.ended == ended.updated == record.updated
     assert ended.expires == record.updated + 60
 

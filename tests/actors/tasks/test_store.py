@@ -83,7 +83,7 @@ async def test_an_end_is_seen_when_it_is_safe_and_stays(tmp_path: Path) -> None:
     await safe(store.put(task))
     waits = store.put(ended(task))
     assert store.get(task.id) == task  # a server that dies now takes nothing back
-    again = store.put(task.moved("failed", time.time()))
+    again = store.put(task.with_status("failed", time.time()))
     await waits
     await again
     found = store.get(task.id)
@@ -114,7 +114,7 @@ async def test_session_ids_are_written_as_hashes_and_the_file_is_private(tmp_pat
         (found,) = store.list()
         assert found.owner == f"session {found.session_id}"
         assert found.session_id.startswith("sha256:")
-        await safe(store.put(found.moved("input_required", time.time())) if found.status == "working" else None)
+        await safe(store.put(found.with_status("input_required", time.time())) if found.status == "working" else None)
         await store.close()
 
 

@@ -31,7 +31,7 @@ State = dict[str, TaskRecord]
 
 @st.composite
 def batches(draw: st.DrawFn) -> dict[str, TaskRecord | None]:
-    """What is put at once: tasks in any state, and some that are to be forgotten."""
+    """A batch of records: tasks in any state, and some to be removed."""
     batch: dict[str, TaskRecord | None] = {}
     for id in draw(st.lists(st.sampled_from(TASKS), min_size=1, max_size=4, unique=True)):
         size = draw(st.sampled_from([None, None, 0, 10, 9000]))
@@ -39,7 +39,7 @@ def batches(draw: st.DrawFn) -> dict[str, TaskRecord | None]:
             batch[id] = draw(st.sampled_from([None, record(id=id, created=1.0, updated=1.0)]))
         else:
             working = record(id=id, created=1.0, updated=1.0, name=str(draw(st.integers(0, 99))))
-            batch[id] = working.moved("completed", 2e9, result=b"r" * size)
+            batch[id] = working.with_status("completed", 2e9, result=b"r" * size)
     return batch
 
 

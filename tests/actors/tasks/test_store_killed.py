@@ -46,7 +46,7 @@ class Crowd:
 
     def __init__(self, port: int, count: int) -> None:
         self.told: dict[str, str] = {}
-        """What was to be said, by the id that came back."""
+        """The texts that tools were to return, by task id."""
         self.seen: dict[str, dict[str, Any]] = {}
         """The last that was heard of each."""
         self._client = HttpClient.enter(port)
@@ -91,7 +91,7 @@ def until(client: HttpClient, id: str, status: str) -> str:
 
 
 def outcome(client: HttpClient, id: str) -> Any:
-    """What the task's call is answered with, but for the ids."""
+    """The result or error of the task, without ids."""
     answer = client.ask("tasks/result", taskId=id)
     return answer.get("error") or answer["result"]
 

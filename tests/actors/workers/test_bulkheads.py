@@ -126,7 +126,7 @@ async def test_a_thousand_waiting_calls_of_one_principal_delay_another_by_one() 
 
 
 async def test_a_principal_at_its_bound_is_passed_over_and_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a slot that comes free costs grows with the principals that wait, and not with their calls."""
+    """The cost of a released slot grows with the waiting principals, not with their calls."""
     bulkheads = Bulkheads(per_tool=2, per_principal=1)
     gate, looked = Gate(), 0
     running = [asyncio.create_task(bulkheads.run(tool, "p", None, gate)) for tool in ("a",)]

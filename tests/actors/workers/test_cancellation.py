@@ -63,7 +63,7 @@ def test_setting_the_flag_ignores_closed_loops() -> None:
     loop.run_until_complete(asyncio.sleep(0))
     waiting.cancel()
     loop.run_until_complete(asyncio.wait([waiting]))
-    # One that waits and whose loop is closed under it, as at the end of a thread.
+    # A waiter whose loop is closed meanwhile, as at the end of a thread.
     stuck = flag.wait()
     asyncio.set_event_loop(None)
     other = asyncio.new_event_loop()

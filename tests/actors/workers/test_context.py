@@ -277,7 +277,7 @@ async def test_a_sampled_answer_without_content_is_the_peers_error(peer_channel:
 
 @dataclass
 class Booking:
-    """Where and how."""
+    """A form of a booking."""
 
     city: str
     kind: Literal["bus", "train"]

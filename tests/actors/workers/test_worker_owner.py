@@ -43,7 +43,7 @@ class Stubborn(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def handle_info(self, message: Any) -> None:
-        """Whatever it is."""
+        """Ignore every message."""
 
     async def terminate(self, reason: Any) -> None:
         await asyncio.Event().wait()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 WRONG: Any = 5
-"""What a type checker would find, and a program finds when it runs."""
+"""Mistakes that a type checker finds, and that a program finds at run time."""
 DICT: Any = {"command": "uvx"}
 PROMPTS: Any = ["prompts"]
 LIST: Any = [Server("s")]

@@ -36,11 +36,11 @@ pool: Any = Pool
 host: Any = Host
 client: Any = Client
 command: Any = Command
-"""As a program without a type checker writes them."""
+"""A server, made without a type checker's help."""
 
 
 class Mistake(NamedTuple):
-    """What was written, and two parts of the message: what is wrong, and what to write."""
+    """The mistaken code, and two parts of its message: the error, and the remedy."""
 
     made: Callable[[], object]
     wrong: str

@@ -41,7 +41,7 @@ HELLO: dict[str, Any] = {
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[dict[str, Any]]]:
-    """What was logged since the last time, as data."""
+    """The log lines since the last call, decoded."""
     caplog.set_level(logging.INFO, logger="greenroom.access")
 
     def found() -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ KEYS = {"k-1234567890": {"subject": "alice"}}
 async def test_the_address_is_the_one_that_listed_proxies_have_written_last(
     lines: Callable[[], list[dict[str, Any]]], trusted: list[str] | None, said: list[str], address: str | None
 ) -> None:
-    """What stands before that is the client's own word; None: the connection's address stays."""
+    """Earlier entries are unverified; None: the connection's address stays."""
     config = HttpConfig(port=0, trusted_proxies=trusted)
     headers = [*BOTH.items(), *(("x-forwarded-for", each) for each in said)]
     async with over_http(made(), config) as http:

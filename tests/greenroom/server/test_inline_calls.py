@@ -61,7 +61,7 @@ class Peer:
         self._send({"method": "notifications/initialized"}).read()
 
     def call(self, a: int, b: int) -> Any:
-        """What the tool returns."""
+        """The tool's return value."""
         return self._ask("tools/call", name="add", arguments={"a": a, "b": b})["result"]["structuredContent"]["result"]
 
     def _ask(self, method: str, **params: Any) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Shelf:
-    """What is opened: it notes who did what, and in which task."""
+    """A resource that records each step, and its task."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -166,7 +166,7 @@ async def test_a_lifespan_that_died_just_before_the_stop_reports_its_error(
 
 
 def wants_a_server(server: Server) -> None:
-    """As others call it."""
+    """A caller."""
 
 
 REFUSED: list[tuple[Any, str]] = [

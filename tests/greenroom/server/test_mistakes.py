@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 build: Any = Server
 setting: Any = Settings
-"""As an author without a type checker writes it."""
+"""Decorate without a type checker's help."""
 
 
 class City(TypedDict):

@@ -27,7 +27,7 @@ READY = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 
 
 def port_of(served: ChildProgram) -> int:
-    """Where it listens, once it says so."""
+    """The address that the program reports."""
     served.until_told("/mcp\n")
     found = re.search(r"serves on http://127\.0\.0\.1:(\d+)/mcp", served.error_text())
     assert found is not None

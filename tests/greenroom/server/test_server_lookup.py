@@ -106,7 +106,7 @@ class Fleeting(GenServer):
 
 
 class Unborn(GenServer):
-    """Does not even come up."""
+    """A server that fails to start."""
 
     def init(self) -> Any:
         raise LookupError("cannot begin")

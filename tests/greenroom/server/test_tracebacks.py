@@ -25,7 +25,7 @@ from .failing_server import fail, server, wrap
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What a log file would have, of level ERROR and above."""
+    """The text of a log file, of level ERROR and above."""
     lines = EscapingFormatter("%(message)s")
     return [lines.format(each) for each in caplog.records if each.levelno >= logging.ERROR]
 
