@@ -281,7 +281,7 @@ class WorkerProcess:
 
     def busy(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Mark whether it has a call: while it has, it may be silent for any time."""
-        self._peers.patient(self._name, on)
+        self._peers.allow_silence(self._name, on)
 
     def end(self) -> None:
         """Send SIGTERM, which programs may handle, and kill it shortly after."""

@@ -210,7 +210,7 @@ class WorkerProxy(GenServer):
                     self._on_message(front, kind, rest)
             case Down(ref=ref) if ref is self._watching:
                 return self._on_worker_lost()
-            case Exit(pid=pid) if self._watching is not None and pid == self._worker_process.who.pid:
+            case Exit(pid=pid) if self._watching is not None and pid == self._worker_process.owner.pid:
                 send_after(
                     _LAST_WORDS, self.pid, _LINK_LATE
                 )  # until its link is gone, and the worker's main process with it
@@ -234,7 +234,7 @@ class WorkerProxy(GenServer):
                 call.take(piece)
             case protocol.SAY, ["emit" | "log" as what, *args]:
                 if call.taken.take():
-                    self._worker_main.send([protocol.CREDIT, call.number, *call.taken.told()])
+                    self._worker_main.send([protocol.CREDIT, call.number, *call.taken.drain()])
                 getattr(job.peer_channel, what)(*args)
             case protocol.TOUCH, []:
                 job.peer_channel.touch(protocol.TOUCHES)
@@ -279,7 +279,7 @@ def _watch_process(worker_process: WorkerProcess) -> ExitFuture:
     """Watch its process directly, which works also while this process cannot read its messages."""
     node = current_node()
     gone = ExitFuture(node.loop)
-    process = node.process(worker_process.who.pid)
+    process = node.process(worker_process.owner.pid)
     if process is not None:
         process.add_exit_waiter(gone)
     return gone

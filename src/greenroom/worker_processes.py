@@ -63,11 +63,7 @@ from greenroom.supervision.cluster import Cluster, ClusterSettings, NodeOwner, N
 from greenroom.supervision.cluster.crash_output import PRINTED
 from greenroom.transports.access_log import is_on
 from greenroom.transports.access_log import log as access
-
-from . import program_runner
-from .errors import ConfigError, GreenroomError
-from .run_options import announce_urls, bind_sockets, urls_of
-from .transports.listening_sockets import (
+from greenroom.transports.listening_sockets import (
     SocketHandoverFailed,
     create_shares_file,
     handover_child,
@@ -75,15 +71,19 @@ from .transports.listening_sockets import (
     take_over_binding,
 )
 
+from . import program_runner
+from .errors import ConfigError, GreenroomError
+from .run_options import announce_urls, bind_sockets, urls_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply
     from greenroom.transports.http_config import HttpConfig
+    from greenroom.transports.listening_sockets import Binding, SocketTicket
 
     from .server import Server
     from .supervision.cluster.node_engine import NodeEngine
-    from .transports.listening_sockets import Binding, SocketTicket
 
 log: Final = logging.getLogger("greenroom.worker_processes")
 

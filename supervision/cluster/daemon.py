@@ -83,7 +83,7 @@ class ProcessSystem(Protocol):
 
     id: str
     port: int
-    protocol: DaemonSocket
+    channel: DaemonSocket
     """The socket for those messages."""
     parts: list[DaemonChild]
     """Its own processes. When one of them ends, the whole system is replaced."""

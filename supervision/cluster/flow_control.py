@@ -126,7 +126,7 @@ class Receipts:
         self._size += size
         return self._events >= self._often or (self._often_size is not None and self._size >= self._often_size)
 
-    def told(self) -> tuple[int, int]:
+    def drain(self) -> tuple[int, int]:
         """The events and bytes to report now; the counters start again at zero."""
         taken = self._events, self._size
         self._events = self._size = 0

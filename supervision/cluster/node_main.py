@@ -185,7 +185,7 @@ async def _run_node(boot: NodeBoot, output: CapturedOutput, wrong: str | None) -
     peers.watch(stopper)
     if not _State.foreign:
         # The application may stand still in a debugger or a long import without being gone. When it really ends, the death pipe tells.
-        peers.patient(home, on=True)
+        peers.allow_silence(home, on=True)
     engine: Ref[GenServer] = Ref(Pid(*boot.engine))
     output.begin(engine, asyncio.get_running_loop())
     if wrong is not None:

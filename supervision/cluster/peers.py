@@ -452,7 +452,7 @@ class Peers(LinkOwner):
         if remote is not None and remote.link is not None:
             remote.link.end(why)
 
-    def patient(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
+    def allow_silence(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
         """Whether that node may be silent for any time: its work has a deadline of its own."""
         if on:
             self._may_be_silent.add(name)

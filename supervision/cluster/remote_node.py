@@ -171,7 +171,7 @@ class RemoteNode:
             self.calls[number] = caller
             self._numbers[caller] = number
 
-    def answered(self, number: int) -> Caller[Any] | None:
+    def pop_caller(self, number: int) -> Caller[Any] | None:
         """Take the caller of a call whose reply has come; None when it has stopped waiting."""
         caller = self.calls.pop(number, None)
         if caller is not None:
@@ -338,19 +338,19 @@ def _begin(
 
 
 def _reply(remote: RemoteNode, number: int, value: Any) -> None:
-    caller = remote.answered(number)
+    caller = remote.pop_caller(number)
     if caller is not None:
         caller.reply(value)
 
 
 def _fail(remote: RemoteNode, number: int, error: BaseException) -> None:
-    caller = remote.answered(number)
+    caller = remote.pop_caller(number)
     if caller is not None:
         caller.fail(error)
 
 
 def _exited(remote: RemoteNode, number: int, reason: ExitReason) -> None:
-    caller = remote.answered(number)
+    caller = remote.pop_caller(number)
     if caller is not None:
         caller.on_exit(as_reason(reason))
 

@@ -109,7 +109,7 @@ NODE_MEMBERS = {
     "Membership": ("machines", "here", "watch", "unwatch"),
     "Peers": (
         *("addresses", "connect", "introduce", "forget", "connected", "wait_for"),
-        *("watch", "unwatch", "disconnect", "patient", "end", "closed"),
+        *("watch", "unwatch", "disconnect", "allow_silence", "end", "closed"),
     ),
 }
 """What of the words for other nodes has words of its own."""

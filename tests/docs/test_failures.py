@@ -1,4 +1,4 @@
-"""The table of failures: whatever it says is shown by tests, and those tests exist."""
+"""The table of failures: each row names tests, and those tests exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: `python -m tests.hosts [--only NAME]`, which is `make hosts`: two hosts, and what becomes of a cluster that is on both.
+"""The command `python -m tests.hosts [--only NAME]`, which is `make hosts`: two hosts, and the behaviour of a cluster on both.
 
 The hosts are network namespaces with a cable between them, which takes root. In the first one is the application, which is this very
 program, executed anew there; the second has member programs, and what they are made to suffer. Each act is a cluster of its own.

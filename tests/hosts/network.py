@@ -1,4 +1,4 @@
-"""The two hosts: namespaces, the cable between them, and who is on which."""
+"""The two hosts: network namespaces, the link between them, and the processes on each."""
 
 from __future__ import annotations
 

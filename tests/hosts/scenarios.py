@@ -1,4 +1,4 @@
-"""What is played on two hosts: each act has a cluster of its own, makes one thing go wrong, and says what it measured."""
+"""The scenarios on two hosts: each has a cluster of its own, makes one thing go wrong, and says what it measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the acts on two hosts share: the application on the first, machines on the second, and how long everything may take."""
+"""The fixtures of the scenarios: the application on the first host, machines on the second, and the allowed times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A load balancer that is as bad as they come: it cuts, delays, answers in the server's stead before or after the server, and fails over.
+"""A load balancer that is as bad as they come: it cuts, delays, answers instead of the server before or after it, and fails over.
 
 It speaks as much HTTP/1.1 as our client and server do with each other. What goes wrong with a request is decided by the seed, the token in it
 and how often that token has come, so it goes wrong in the same way the next time.

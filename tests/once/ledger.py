@@ -1,4 +1,4 @@
-"""Callers, each call of which has one outcome, and the books: what was done is held against what the callers were told."""
+"""Callers, each call of which has one outcome, and the ledger that compares what was done with what the callers were told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways that calls go, each under fire in its own manner: over HTTP with two servers behind a load balancer, to workers, to a program, through a gateway."""
+"""The routes of calls, each disturbed in its own way: over HTTP to two servers behind a load balancer, to workers, to a program, through a gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each call once, and one outcome, over all ways at once; and that the books would notice if it were not so."""
+"""Each call is carried out once and has one outcome, over all routes at once; and the ledger would notice if it were not so."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class RemoteWire:
             if self._ack_timer is None:
                 self._ack_timer = asyncio.get_running_loop().call_later(RETRY_DELAY, self._acknowledge_later)
         elif self._server is not None:
-            self._server.send([WireOp.RECEIVED_ACK, *self._receipts.told()])
+            self._server.send([WireOp.RECEIVED_ACK, *self._receipts.drain()])
 
     def _acknowledge_later(self) -> None:
         self._ack_timer = None
@@ -409,7 +409,7 @@ class RemoteWireServer(GenServer):
 
     def _send_message(self, wire: ClientWire, frame: bytes, id: Any, *, ordered: bool) -> None:
         if self._receipts.take(len(frame)):
-            self._home.send([WireOp.SENT_ACK, *self._receipts.told()])
+            self._home.send([WireOp.SENT_ACK, *self._receipts.drain()])
         try:
             wire.send(frame, id, ordered=ordered)
         except WireFull as full:

@@ -1,4 +1,4 @@
-"""Peers of a company in this process, over memory and over real connections, who count every answer that they get."""
+"""Clients of a company in this process, over memory and over real connections, that count every answer that they get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hundred clients are in flight, and another one's tool goes wrong: no client is lost, and the tree is as it was.
+"""A hundred clients are in flight while another client's tool fails: no client is lost, and the tree is as it was.
 
 Whatever happens in the tool, its caller gets exactly one answer, or none if it has stopped waiting.
 """

@@ -1,4 +1,4 @@
-"""Thousands of faults in one company that is at work all the time: every call is accounted for, and no process dies but those that should."""
+"""Thousands of faults in one busy company: every call is accounted for, and no process dies but those that should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tool is slow, blocks, or holds every thread it may: other calls do not wait for it, or learn which tool it is."""
+"""A tool that is slow, blocks, or holds every thread that it may does not delay other calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole programs: what a flood costs one, and how long a full one takes to go."""
+"""Whole programs: what a flood costs one, and how long a full one takes to stop."""
 
 from __future__ import annotations
 

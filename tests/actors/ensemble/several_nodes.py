@@ -1,4 +1,4 @@
-"""A company on several nodes, each in a thread of this process: an engine before each door, and links between them as between programs."""
+"""A company on several nodes, each in a thread of this process, with an HTTP engine each and links between them as between programs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PATIENCE = 10.0
 
 
 class Badge:
-    """A gatekeeper that takes every caller's word."""
+    """A gatekeeper that believes every caller."""
 
     headers = ("x-badge",)
 
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
-        """The caller is who it says it is."""
+        """The principal is the name in the header."""
         return Peer(peer.transport, peer.address, headers.get("x-badge"), None)
 
     async def challenge_for_scopes(
@@ -65,7 +65,7 @@ def make_server(place: int, settings: Settings | None = None) -> Server:
 
     @server.tool
     async def held(ctx: Context) -> str:
-        """Says something, and goes on when it is told to."""
+        """Send a message, and continue when told to."""
         server.gates.append(asyncio.Event())  # type: ignore[attr-defined]
         await ctx.progress(0, 2)
         await server.gates[-1].wait()  # type: ignore[attr-defined]
@@ -98,7 +98,7 @@ def make_server(place: int, settings: Settings | None = None) -> Server:
 
 
 class House:
-    """One node."""
+    """One node with a server, and its HTTP engine."""
 
     def __init__(
         self, node: BackgroundNode, place: NodeSlot, settings: Settings | None, config: Mapping[str, Any]
@@ -141,14 +141,14 @@ class Town:
         return self.houses[place].node.run(bounded)
 
     def client(self, home: int, badge: str | None = None) -> Client:
-        """A peer with a session that has begun at that node."""
+        """A peer with a session begun at that node."""
         client = Client(self, badge)
         self.at(home, client.enter, self.houses[home])
         return client
 
 
 class Client:
-    """A peer that comes to whichever node it likes."""
+    """A peer that may send each request to another node."""
 
     def __init__(self, town: Town, badge: str | None = None) -> None:
         self.town = town
@@ -157,7 +157,7 @@ class Client:
         self.last = 0
 
     def headers(self, **more: str | None) -> dict[str, str | None]:
-        """What every request of it has."""
+        """The headers of every request."""
         return {"mcp-session-id": self.session, "x-badge": self.badge, "content-type": "application/json", **more}
 
     async def enter(self, house: House) -> None:
@@ -175,7 +175,7 @@ class Client:
         assert told.status == 202
 
     def begin(self, house: House, method: str, **params: Any) -> tuple[RecordedResponse, asyncio.Task[None]]:
-        """Send a request; the paper that is being written. Runs on the house's node."""
+        """Send a request; returns the exchange that is being written. Runs on the node's own thread."""
         self.last += 1
         body = {"jsonrpc": "2.0", "id": self.last, "method": method, "params": params}
         paper = RecordedResponse()
@@ -187,7 +187,7 @@ class Client:
         return self.begin(house, "tools/call", name=name, arguments=arguments, _meta={"progressToken": "t"})
 
     def ask(self, place: int, method: str, **params: Any) -> Any:
-        """Send a request to a node, and wait for the message that answers it."""
+        """Send a request to a node, and wait for its response."""
         return self.town.at(place, self._ask, place, method, params)
 
     async def _ask(self, place: int, method: str, params: dict[str, Any]) -> Any:
@@ -196,7 +196,7 @@ class Client:
         return answer_of(paper)
 
     def say(self, place: int, message: Any) -> int:
-        """Send something that is not answered; the status."""
+        """Send a notification or response; returns the status."""
         return self.town.at(place, self.town.houses[place].engine.post, message, self.headers()).status
 
     def tool(self, place: int, name: str, **arguments: Any) -> Any:
@@ -212,14 +212,14 @@ class Client:
 
 
 def answer_of(paper: RecordedResponse) -> Any:
-    """The message that was the answer, on a stream or not."""
+    """The response, on a stream or not."""
     if paper.chunks:
         return json.loads(parse_events(b"".join(paper.chunks))[-1]["data"])
     return json.loads(paper.body)
 
 
 async def heard(paper: RecordedResponse, word: str) -> list[dict[str, str]]:
-    """Wait until something that has this word in it has come; all events."""
+    """Wait for an event with this word in it; returns all events."""
     while True:
         events = parse_events(b"".join(paper.chunks))
         if any(word in event.get("data", "") for event in events):
@@ -236,7 +236,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 @contextmanager
 def town(size: int = 2, settings: Settings | None = None, **config: Any) -> Generator[Town]:
-    """So many nodes that know each other."""
+    """So many nodes that are connected to each other."""
     names, key = tuple(f"town-{number}" for number in range(size)), secrets.token_bytes(32)
     with ExitStack() as stack:
         houses = [

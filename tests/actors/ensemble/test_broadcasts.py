@@ -29,7 +29,7 @@ def _three() -> Generator[Town]:
 
 
 def listening(town: Town, client: Client, place: int) -> Ears:
-    """A stream of a client's that is open at that node."""
+    """An open stream of a client at that node."""
 
     async def listen() -> Ears:
         paper, work = client.listen(town.houses[place])
@@ -40,7 +40,7 @@ def listening(town: Town, client: Client, place: int) -> Ears:
 
 
 def hears(town: Town, place: int, ears: Ears, word: str) -> list[str]:
-    """What has come on it, up to that word; then it is closed."""
+    """The events on the stream up to one with that word; then it is closed."""
 
     async def hear() -> list[str]:
         paper, work = ears

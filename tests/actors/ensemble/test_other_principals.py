@@ -65,7 +65,7 @@ def _two(request: pytest.FixtureRequest) -> Generator[Town]:
 
 
 def seen(paper: RecordedResponse) -> tuple[int, dict[str, str], bytes, list[bytes]]:
-    """All that a peer can see of an answer."""
+    """Everything in an answer that a peer can see."""
     return paper.status, paper.headers, paper.body, paper.chunks
 
 
@@ -114,7 +114,7 @@ def _error(answer: Any) -> Any:
 def test_a_session_of_another_principal_looks_unknown_to_a_question_about_a_task_of_ones_own(
     two: Town, method: str
 ) -> None:
-    """Such a question is answered by the task's node, and not by the session's."""
+    """Such a request is answered by the node of the task, and not by that of the session."""
     alice, eve = two.client(0, "alice"), two.client(len(two.houses) - 1, "eve")
     task = eve.ask(0, "tools/call", name="later", arguments={}, task={})["result"]["task"]["taskId"]
     asked = Try("POST", message(method, 7, taskId=task))

@@ -1,4 +1,4 @@
-"""A session of another node as a transport holds it here: what is asked there, and what is said when nothing was asked. The session server there is played."""
+"""A session of another node as a transport holds it: its requests, and its errors when nothing was asked. The session server there is played."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ASKED = JsonRpcRequest(7, "tools/list", {})
 
 
 class There(SessionServer):
-    """The session server of another node, which answers every request with what the test says."""
+    """The session server of another node, which answers every request as the test says."""
 
     def __init__(self) -> None:
         self.says: Any = AcceptedMessage()
@@ -169,7 +169,7 @@ async def test_while_the_session_server_here_is_being_started_anew_nothing_is_as
 
 
 class Feed:
-    """One there: it gives what the test puts into it."""
+    """A feed on the other node, whose events come from the test."""
 
     name = "feed-1"
 

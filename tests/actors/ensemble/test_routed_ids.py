@@ -1,4 +1,4 @@
-"""Ids that tell the holders of the key where what they name lives; and which process has least, on a page that all see."""
+"""Ids that tell the holders of a key which node they name; and the shared page by which processes accept evenly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_id_with_a_changed_digit_is_refused_or_names_a_node_that_does_not_kno
     id = RoutedIds(KEY, 3).new("mcp")
     changed = f"mcp_{id[4:][:at]}{digit}{id[4:][at + 1 :]}"
     read = RoutedIds(KEY, 0).read(changed)
-    assert changed == id or read is None or at >= 38  # the last byte is the place, and that is no secret of whose it is
+    assert changed == id or read is None or at >= 38  # the last byte is the slot, which is no secret from its own peer
 
 
 def test_ids_differ_and_nothing_of_the_place_is_to_be_seen() -> None:
@@ -77,7 +77,7 @@ def test_each_place_has_a_file_of_tasks_of_its_own(tmp_path: Path) -> None:
 
 
 class AnyCaller:
-    """A provider that knows that a caller is genuine, and not who it is."""
+    """A provider that authenticates callers without naming them."""
 
     headers: Sequence[str] = ("authorization",)
 
@@ -105,7 +105,7 @@ async def test_anonymous_callers_have_the_same_identity_at_each_gate_with_the_ke
     assert await principal(gates[0], "Bearer b") != one
 
 
-# --- who has least
+# --- which process yields
 
 
 @pytest.fixture(name="page")
@@ -117,43 +117,43 @@ def _page() -> Generator[int]:
 
 def test_the_process_with_more_connections_yields_and_of_equals_the_one_that_accepted_more(page: int) -> None:
     one, other = AcceptShares(page, 0), AcceptShares(page, 1)
-    assert not one.should_yield(0)  # the other has not said anything
-    other.say(0)
+    assert not one.should_yield(0)  # the other has not published anything
+    other.publish(0)
     assert not one.should_yield(0)
-    one.took(1)
+    one.on_accepted(1)
     assert one.should_yield(1)
     assert not other.should_yield(0)
-    other.took(1)
+    other.on_accepted(1)
     assert not one.should_yield(1)
     assert one.should_yield(2)
-    one.took(0)
-    assert one.should_yield(1)  # as many are open, but it has taken more
-    other.besides = lambda: 5
+    one.on_accepted(0)
+    assert one.should_yield(1)  # as many are open, but it has accepted more
+    other.extra_load = lambda: 5
     assert other.should_yield(1)
     assert not one.should_yield(1)
 
 
 def test_no_process_yields_to_one_that_left_or_is_silent(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("greenroom.transports.listening_sockets.clock.real", lambda: now)
+    monkeypatch.setattr("greenroom.transports.listening_sockets.clock.real_seconds", lambda: now)
     one, other = AcceptShares(page, 0), AcceptShares(page, 1)
-    other.say(0)
+    other.publish(0)
     assert one.should_yield(3)
     now += FRESH
     assert not one.should_yield(3)
-    other.say(0)
+    other.publish(0)
     assert one.should_yield(3)
-    other.leave()
+    other.withdraw()
     assert not one.should_yield(3)
 
 
 def test_a_newcomer_begins_where_the_others_are(page: int) -> None:
     one = AcceptShares(page, 0)
     for _ in range(10):
-        one.took(0)
+        one.on_accepted(0)
     new = AcceptShares(page, 1)
     assert not one.should_yield(0)
-    new.say(0)
+    new.publish(0)
     assert not one.should_yield(0)
     assert not new.should_yield(0)
 

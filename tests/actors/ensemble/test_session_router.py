@@ -1,4 +1,4 @@
-"""The way to tasks of a company on several nodes: whose a request is, and what is said of what is gone. The other nodes are played."""
+"""The routing of tasks in a company on several nodes: which node a request goes to, and the answer for unknown tasks. The other nodes are played."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOBODY = Peer("http")
 
 
 class Store:
-    """Of tasks; `known` are in it."""
+    """A task store that contains the tasks in `known`."""
 
     def __init__(self, *known: str, durable: bool) -> None:
         self.known = known
@@ -43,7 +43,7 @@ class Store:
 
 
 class Session:
-    """One that remembers what it was told."""
+    """A session that records what it is asked."""
 
     id = "mcp_x"
     version: str | None = VERSION
@@ -69,7 +69,7 @@ class Session:
 
 
 class Scene:
-    """Node 0 of three, and what each of them says of a task."""
+    """Node 0 of three, and the answer of each of them about a task."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, store: Store | None = None) -> None:
         self.asked: list[int] = []

@@ -1,4 +1,4 @@
-"""A session lives on one node, and is answered for by all of them."""
+"""A session lives on one node, and every node answers for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`server.run("http", workers=2)`: who is lost when something other than a tool ends a process, and when the program gives up."""
+"""`server.run("http", workers=2)`: what is lost when a process ends by anything but a tool, and when the program gives up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 def part(program: Crew, name: str, but: int = 0) -> int:
-    """The process of the engine that is called so, once there is one other than `but`."""
+    """The pid of the engine's process with that name, once there is one other than `but`."""
 
     def found() -> list[int]:
         others = program.relatives() - {but}
@@ -30,7 +30,7 @@ def part(program: Crew, name: str, but: int = 0) -> int:
 
 
 def gone(program: Crew, *victims: int) -> None:
-    """Wait until none of them runs."""
+    """Wait until none of these processes runs."""
     wait_for(lambda: not any(map(is_running, victims)), program.said)
 
 
@@ -55,7 +55,7 @@ def test_a_worker_that_gives_no_sign_of_life_is_replaced(tmp_path: Path) -> None
 def test_a_program_whose_worker_dies_again_and_again_gives_up(tmp_path: Path) -> None:
     with crew(tmp_path, "crew.py", "1", "30", "3") as program:
         for time in range(4):
-            line = program.line()  # it waits in the socket until there is a worker
+            line = program.line()  # the connection waits in the socket until there is a worker
             line.enter()
             victim = int(line.tool("where"))
             line.close()
@@ -100,7 +100,7 @@ def test_when_the_keeper_is_killed_no_session_notices(tmp_path: Path) -> None:
         ended(before)
         assert part(program, "gr-forkserver", but=before) != before
         assert [one.tool("where"), other.tool("where")] == homes
-        ended(int(homes[0]))  # the new one starts a worker as the old one did
+        ended(int(homes[0]))  # the new fork server starts workers as the old one did
         wait_for(lambda: "SIGKILL" in program.said(), program.said)
         again, fourth = program.lines()
         assert homes[1] in {again.tool("where"), fourth.tool("where")}

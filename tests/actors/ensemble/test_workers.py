@@ -160,7 +160,7 @@ def test_a_worker_that_is_killed_takes_its_own_sessions_only_and_another_comes(t
 
 
 def _status(program: Crew, session: str) -> int:
-    """What a new connection hears of a session; 0 when it was cut."""
+    """The status that a new connection gets for a session; 0 when it was cut."""
     line = Line(program.port, session)
     with contextlib.closing(line):
         try:
@@ -408,7 +408,7 @@ def test_a_lifespan_that_a_worker_cannot_open_ends_the_program_with_the_reason(t
             line = program.line()
             line.enter()
             program.relatives()
-            (tmp_path / "key").touch()  # who comes next cannot open it any more
+            (tmp_path / "key").touch()  # the next worker cannot open it any more
             ended(int(line.tool("where")))
             line.close()
         assert program.process.wait(60) == 1

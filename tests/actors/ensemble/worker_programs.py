@@ -1,4 +1,4 @@
-"""Programs with workers, that tests start and end by their ids; and connections to them, one by one."""
+"""Programs with workers, which tests start and end by their pids, and connections to single workers."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Crew:
 
     @property
     def url(self) -> str:
-        """Where it serves, once it says so."""
+        """Its URL, once it serves."""
         found = wait_for(lambda: re.search(r"serves on (http://\S+)\n", self.said()), self.said)
         return str(found[1])
 
     @property
     def port(self) -> int:
-        """The same."""
+        """Its port."""
         return int(self.url.rsplit(":", 1)[1].split("/")[0])
 
     def said(self) -> str:
-        """What it has said on standard error."""
+        """Its standard error so far."""
         return self.errors.read_text(errors="replace")
 
     def line(self) -> Line:
@@ -54,7 +54,7 @@ class Crew:
         return Line(self.port)
 
     def lines(self, most: int = 40) -> tuple[Line, Line]:
-        """Two connections with a session each, which are on different workers: one of these may be just coming up."""
+        """Two connections with a session each, on different workers; one worker may still be starting."""
         rest: list[Line] = []
         first = self.line()
         first.enter()
@@ -74,13 +74,13 @@ class Crew:
         return first, other
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Tell it to stop; its exit code."""
+        """Stop it with SIGTERM; returns its exit code."""
         self.relatives()
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
     def relatives(self) -> set[int]:
-        """All processes that it had whenever this was called."""
+        """All processes that it had at any call of this method."""
         self.family |= set(os_processes.descendants(self.process.pid))
         return self.family
 
@@ -91,7 +91,7 @@ class Crew:
 
 @contextmanager
 def crew(folder: Path, program: str = "crew.py", *arguments: str) -> Generator[Crew]:
-    """Started now, and gone with all that it has started afterwards."""
+    """Start the program, and end it with all processes that it has started."""
     with started(folder, [sys.executable, str(PROGRAMS / program), *arguments]) as made:
         yield made
 
@@ -127,7 +127,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_for(condition: Callable[[], Any], told: Callable[[], str], seconds: float = PATIENCE) -> Any:
-    """What it returns as soon as that is something: other processes send no event."""
+    """Poll until the function returns something true: other processes send no event."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:
@@ -149,7 +149,7 @@ def is_free(port: int) -> bool:
 
 
 class Line:
-    """One connection, which stays with one worker; and the session that it uses."""
+    """One connection, which stays with one worker, and its session."""
 
     def __init__(self, port: int, session: str = "") -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -172,7 +172,7 @@ class Line:
         return self.answer
 
     def enter(self) -> dict[str, Any]:
-        """Begin a session; what the server says of itself."""
+        """Begin a session; returns the server's result."""
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         answer = self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         body = answer.read()
@@ -205,7 +205,7 @@ class Line:
 
 
 def events(answer: http.client.HTTPResponse, count: int | None = None) -> list[tuple[str, str]]:
-    """So many events of a stream, or all: the id and the data of each."""
+    """So many events of a stream, or all: their ids and data."""
     found: list[tuple[str, str]] = []
     id = ""
     while count is None or len(found) < count:

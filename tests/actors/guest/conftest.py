@@ -31,7 +31,7 @@ def system(request: pytest.FixtureRequest) -> Generator[Any]:
 
 @pytest.fixture(scope="module")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Generator[systems.NodeProgram]:
-    """A node of ours for a whole file."""
+    """A node for a whole file."""
     program = systems.NodeProgram(tmp_path_factory.mktemp("node"))
     try:
         yield program
@@ -41,6 +41,6 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Generator[systems.N
 
 @pytest.fixture
 def node(shared_node: systems.NodeProgram) -> systems.NodeProgram:
-    """A node of ours, with guests let in: as it was, unless a test has killed it."""
+    """A node that admits guests; restarted when a test has killed it."""
     shared_node.revive()
     return shared_node

@@ -1,4 +1,4 @@
-"""A guest by its link alone, and a house that lets it in."""
+"""A guest that is only a link, and a host that admits it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOON = 5.0
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Poll until it is so: there is no event for it."""
+    """Poll until the condition holds: there is no event for it."""
     async with asyncio.timeout(SOON):
         while not true():  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.005)
@@ -73,7 +73,7 @@ class PlayedGuest:
 
 
 def flushed(guest: PlayedGuest) -> int:
-    """How much it still has to write."""
+    """How many bytes it still has to write."""
     guest.link.flush()
     return guest.link.waiting
 

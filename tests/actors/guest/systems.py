@@ -33,7 +33,7 @@ PATIENCE = 20.0
 
 @contextlib.contextmanager
 def simple() -> Generator[Any]:
-    """The one that runs in the thread that asks."""
+    """The simple system, which runs actors in the calling thread."""
     system = ActorSystem("simpleSystemBase", logDefs=False, transientUnique=True)
     try:
         yield system
@@ -46,7 +46,7 @@ def simple() -> Generator[Any]:
 
 @contextlib.contextmanager
 def processes(folder: Path) -> Generator[Any]:
-    """A real one. Afterwards nothing of it is left, or that is the error."""
+    """A system of processes. It is an error if a process of it is left afterwards."""
     mark = uuid.uuid4().hex
     environment = {**os.environ, MARK: mark, "THESPLOG_FILE": str(folder / "thespian.log")}
     port = free_port()
@@ -65,7 +65,7 @@ def processes(folder: Path) -> Generator[Any]:
 
 
 class NodeProgram:
-    """A node of ours in a program of its own, which can be killed, and started anew at the same address."""
+    """A node in a program of its own, which can be killed and restarted at the same address."""
 
     def __init__(self, folder: Path, address: str | None = None) -> None:
         self.key = new_key_file(folder / "guests.key")
@@ -73,7 +73,7 @@ class NodeProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        """Until it listens."""
+        """Wait until it listens."""
         command = [sys.executable, str(PROGRAMS / "host.py"), self.address, str(self.key)]
         self._process = process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert process.stdout is not None
@@ -82,7 +82,7 @@ class NodeProgram:
         return self
 
     def revive(self) -> None:
-        """Unless it runs; and what it has noted is forgotten."""
+        """Start it unless it runs, and forget its notes."""
         if self._process is None:
             self.start()
         for note in self.key.parent.glob(f"{self.key.name}.*"):
@@ -93,7 +93,7 @@ class NodeProgram:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """It is gone when this returns."""
+        """Kill it, and wait until it is gone."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

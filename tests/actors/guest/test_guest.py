@@ -1,4 +1,4 @@
-"""A guest in a Thespian system of its own: every request is answered once, whatever becomes of the node."""
+"""A guest in a real Thespian system: every request is answered once, whatever happens to the node."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ A = TypeVar("A", bound=GuestAnswer)
 
 
 class House:
-    """A guest that is connected, and short words for asking it."""
+    """A connected guest, and short methods for its requests."""
 
     def __init__(self, system: Any, node: NodeProgram, guest: Any = Guest) -> None:
         self.system = system

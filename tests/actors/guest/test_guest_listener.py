@@ -1,4 +1,4 @@
-"""Where guests are let in: who is, who is not, and that one guest's trouble is no other's."""
+"""Admission of guests: which peers are admitted, and that trouble with one guest affects no other."""
 
 from __future__ import annotations
 

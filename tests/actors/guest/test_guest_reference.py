@@ -1,4 +1,4 @@
-"""The reference page of guests names everything that there is, and every reason that can be told."""
+"""The reference page of guests names everything there is, and every reason that can be given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guest's node says of what it asks for: a word for programs, and a text. The servers are played."""
+"""The answers to a guest's requests: a reason for programs, and a text. The servers are played."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ = {"server": "weather", "uri": "sky://now"}
 
 
 class Servers:
-    """Two of them; each answers with what the test says, or raises it."""
+    """Two played servers, which answer or raise what the test says."""
 
     def __init__(self, **says: Any) -> None:
         self.says = says

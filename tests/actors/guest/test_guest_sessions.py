@@ -1,4 +1,4 @@
-"""Guests that come and go, and what of one request or subscription may not become another's."""
+"""Guests that come and go: no request or subscription is mistaken for another."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SKY = {"server": "weather", "uri": "sky://now"}
 
 
 async def there(listener: GuestListener) -> list[Pid]:
-    """The guest sessions."""
+    """The pids of the guest sessions."""
     return [pid for _, pid, *_ in await which_children(listener.name("sessions")) if pid is not None]
 
 
@@ -46,7 +46,7 @@ async def until_there(listener: GuestListener, count: int) -> None:
             await asyncio.sleep(0.005)
 
 
-# --- brief ones
+# --- short sessions
 
 
 async def test_a_guest_that_leaves_while_it_is_admitted_affects_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ async def _state(pid: Pid) -> Any:
 
 
 class Line:
-    """The first subscriber waits for ever, or for a failure; later ones are let in."""
+    """The first subscriber waits for ever, or for a failure; later ones succeed."""
 
     def __init__(self) -> None:
         self.first: asyncio.Future[None] | None = None
@@ -207,7 +207,7 @@ class Line:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Nothing is open."""
+        """No session, link or request is left."""
 
     def __aiter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Owners of an address: a host takes none that another process answers at, and reports it when it waits for a stranger's."""
+"""The address of a guest listener: a host takes none at which another process answers, and reports it when a stranger has it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def house_at(address: str, *, stands_by: bool = False) -> Host:
 
 
 async def refused(host: Host) -> str:
-    """Why it does not open."""
+    """The error when it does not open."""
     with pytest.raises(StartFailed) as told:
         await host.open()
     texts: list[str] = []
@@ -69,7 +69,7 @@ async def refused(host: Host) -> str:
 
 
 async def gets_in(address: str) -> None:
-    """A guest is let in there, at last."""
+    """Wait until a guest is admitted there."""
     guests: list[PlayedGuest] = []
 
     def in_again() -> bool:
@@ -180,7 +180,7 @@ async def test_many_that_stand_by_for_a_path_have_one_open_at_a_time(
     assert reports == []
 
 
-# --- what is no address
+# --- invalid addresses
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ async def test_a_name_that_no_host_can_have_is_said() -> None:
 
 @pytest.fixture(name="squatter")
 def _squatter() -> Generator[tuple[str, socket.socket]]:
-    """A stranger at a name of ours."""
+    """A listener with another key at our address."""
     name = f"greenroom-test-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"\0{name}")
@@ -258,7 +258,7 @@ async def test_a_listener_that_accepts_and_stays_silent_is_a_stranger(
     assert await knocking.address_conflict("nowhere", guest_link_key(KEY)) is not None
 
 
-# --- what comes to the door
+# --- connections
 
 
 async def test_a_wrong_key_and_a_forged_frame_are_reported(reports: list[Report]) -> None:
@@ -302,7 +302,7 @@ async def test_offences_are_told_once_a_second_and_none_is_forgotten() -> None:
     assert {each.label for each in told} == {"acceptor"}
 
 
-# --- whose key it is
+# --- keys
 
 
 async def test_a_guest_with_a_clusters_key_is_no_node_and_no_node_is_a_guest() -> None:

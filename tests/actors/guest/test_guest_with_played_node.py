@@ -1,4 +1,4 @@
-"""A guest by itself: between a Thespian that only takes down what it does, and a node that says what the test has it say. Time is the test's."""
+"""A guest by itself, between a Thespian that only records and a node that the test plays. Time is the test's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LENGTH = struct.Struct(">I")
 
 
 class Node:
-    """The other end: nothing happens there unless the test says so."""
+    """The node's end of the link: nothing happens there unless the test says so."""
 
     def __init__(self, address: str) -> None:
         self._listening = socket.socket(socket.AF_UNIX)
@@ -106,7 +106,7 @@ class Node:
 
 
 class Stage:
-    """The guest, and what stands in for Thespian."""
+    """The guest, and the played Thespian around it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -123,7 +123,7 @@ class Stage:
             wakeupAfter=self._wake,
         )
         self.watch: Any = None
-        """What its last handler has returned."""
+        """The return value of its last handler."""
 
     def _send(self, _: Any, message: Any) -> None:
         self.sent.append(message)
@@ -382,7 +382,7 @@ def test_invalid_arguments_of_connect_are_refused(stage: Stage) -> None:
 
 
 def once(stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str, when: int) -> None:
-    """That of the guest's fails, the so manieth time."""
+    """Have that method of the guest fail at its n-th call."""
     real = getattr(stage.guest, name)
     times = iter(range(1, 1000))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def mark(monkeypatch: pytest.MonkeyPatch, root: Path) -> Generator[str]:
-    """What all processes of the test carry."""
+    """An environment variable that all processes of the test carry."""
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
     monkeypatch.setattr(sys, "path", [str(root), *sys.path])  # other processes find what the tests bring, too

@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from greenroom import Host
 
 PATIENT = BreakerSettings(failures=1000)
-"""It is the deaths that are looked at, and not when one loses patience."""
+"""Breakers that never open: the tests are about deaths."""
 
 
 def ledger(book: Path, **changes: Any) -> UpstreamSpec:
-    """A server that says where it is, as a child process of whichever process keeps the connection to it."""
+    """A server that returns its pid, as a child process of the process that has its connection."""
     mark = os.environ.get(MARK, "")
     return UpstreamSpec(Command(sys.executable, LEDGER, book, env={MARK: mark}), breaker=PATIENT, **changes)
 
 
 def poisoned(book: Path, **changes: Any) -> UpstreamSpec:
-    """The same, with a parser that its answers can take down."""
+    """The same, with a parser that its answers can kill."""
     route = Poisoned((sys.executable, str(LEDGER), str(book)), os.environ.get(MARK, ""))
     return UpstreamSpec(route, breaker=PATIENT, **changes)
 
 
 async def connection_process_of(host: Host, id: str) -> int:
-    """The process in which the connection to that server runs."""
+    """The pid of the process in which the connection to that server runs."""
     found = await host.federation.process_id(id)
     assert found != os.getpid()
     return found
 
 
 async def in_state(host: Host, id: str, state: UpstreamState) -> BaseException | None:
-    """Wait until it is; why."""
+    """Wait for that state; returns its cause."""
     async with asyncio.timeout(20):
         async for standing in host.watch():
             if standing.id == id and standing.state is state:

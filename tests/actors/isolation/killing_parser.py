@@ -1,4 +1,4 @@
-"""A way to a program whose answers take down the process that reads them: what a bug in a parser would do, at a word of the server's."""
+"""A route to a program whose answers kill the process that reads them, as a bug in a parser would."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MARK = "GREENROOM_TEST_MARK"
 
 @dataclass(frozen=True)
 class Poisoned:
-    """The route: a value, so it travels as it is."""
+    """The route: a value, so it can travel to another node."""
 
     words: tuple[str, ...]
     mark: str = ""
-    """What its processes carry, so that they can be found."""
+    """A mark in the environment of its processes, by which they are found."""
 
     @property
     def description(self) -> str:
@@ -36,14 +36,14 @@ class Poisoned:
 
 
 class PoisonedWire(CommandWire):
-    """Reads an answer, and does what it says."""
+    """Reads an answer, and does what it demands."""
 
-    def _tell(self, heard: list[InboundItem]) -> None:
+    def _deliver(self, heard: list[InboundItem]) -> None:
         for each in heard:
             if isinstance(each, JsonRpcResponse):
                 for block in each.result.get("content", ()):
                     _swallow(block.get("text", ""))
-        super()._tell(heard)
+        super()._deliver(heard)
 
 
 def _swallow(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The words of clients and hosts do the same when the connection runs on another node: the same tests.
+"""Clients and hosts behave the same when the connection runs on another node: the same tests.
 
 Each server is reached over HTTP, by a wire on the far side of a link.
 
@@ -65,7 +65,7 @@ globals().update(
         "test_templates_are_named_by_what_they_are",
         "test_the_server_says_who_it_is_and_answers",
         "test_tools_that_change_promise_something_else",
-        "test_what_cannot_be_asked_is_said_without_asking",
+        "test_an_unsupported_request_is_refused_without_sending_it",
     )
 )
 globals().update(
@@ -74,11 +74,11 @@ globals().update(
         "test_a_function_that_fails_is_an_internal_error_for_the_server_and_nothing_else_suffers",
         "test_a_handler_does_what_no_function_does",
         "test_a_model_that_uses_tools_is_declared_by_the_settings",
-        "test_a_slow_answer_delays_nobody",
+        "test_a_slow_answer_delays_no_other_request",
         "test_functions_answer_sync_and_async",
         "test_logs_and_notifications_come_in_order",
         "test_the_users_no_has_its_code",
-        "test_what_there_is_no_function_for_is_not_declared",
+        "test_capabilities_without_a_function_are_not_declared",
     )
 )
 globals().update(
@@ -86,14 +86,14 @@ globals().update(
         test_host,
         "test_a_model_has_its_tools_and_its_results",
         "test_calls_lists_and_reads_by_names_that_say_whose_it_is",
-        "test_it_is_a_child_like_any_other",
-        "test_it_is_opened_and_closed_in_any_order",
+        "test_a_host_is_a_child_like_any_other",
+        "test_a_host_is_opened_and_closed_in_any_order",
         "test_pins_of_servers_that_are_away_stay",
         "test_roots_may_be_the_same_for_all",
         "test_servers_come_and_go_while_it_runs",
         "test_tools_are_pinned_in_a_file_and_what_is_not_as_it_was_is_refused",
-        "test_what_servers_ask_is_answered_with_the_id_of_who_asks",
-        "test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was",
+        "test_callbacks_receive_the_id_of_the_asking_server",
+        "test_a_failed_add_or_replace_changes_nothing",
         "test_whatever_has_no_function_is_not_declared",
         "test_wrong_names_and_arguments_are_errors_of_their_own",
     )

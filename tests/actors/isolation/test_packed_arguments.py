@@ -1,4 +1,4 @@
-"""What is packed for the way is the same when it is unpacked."""
+"""Arguments that are packed for another node are the same when they are unpacked."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_losses(error: Any) -> None:
 @pytest.mark.parametrize("kind", [RemoteProtocolError, Unacceptable])
 def test_invalid_handshake_messages_are_refused(kind: type[RemoteProtocolError]) -> None:
     error = kind(-32600, "no message", {"why": 1 << 70}, "a", 413)
-    error.answers = 12
+    error.response_to = 12
     (broken,) = there_and_back(InvalidMessage(error, "sample"))
     assert type(broken.error) is kind
     assert vars(broken.error) == vars(error)

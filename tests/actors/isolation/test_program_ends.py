@@ -1,4 +1,4 @@
-"""However the program ends, nothing of what was beside it is left: the processes of connection processes, and the servers that these had started."""
+"""However the program ends, its connection processes and the servers that they started end as well."""
 
 from __future__ import annotations
 

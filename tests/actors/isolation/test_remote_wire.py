@@ -1,4 +1,4 @@
-"""A wire on another node, as its owner sees it: what is different from one at home, and what must not be."""
+"""A wire on another node, as its owner sees it: what differs from a local one, and what must not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MIB = 1024 * 1024
 
 
 def far(route: Any, place: NodeProvider) -> Any:
-    """Whose wires are on another node; otherwise as any route."""
+    """A route whose wires are on another node."""
     return RemoteRoute(route, place)
 
 
@@ -200,7 +200,7 @@ async def test_a_node_that_is_lost_is_the_wires_end() -> None:
 
 
 class Keeper:
-    """Keeps credentials: other ones each time."""
+    """A credential that returns another header each time."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -217,7 +217,7 @@ class Keeper:
 
 
 class Hidden(str):
-    """A text that does not show itself, as of a library that keeps secrets."""
+    """A text with a repr that hides it, as in a library that keeps secrets."""
 
     __slots__ = ()
 
@@ -226,7 +226,7 @@ class Hidden(str):
 
 
 class Odd:
-    """Credentials that give something else than texts, or what is no text of Unicode's."""
+    """Credentials that return something else than text, or text that is not Unicode."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

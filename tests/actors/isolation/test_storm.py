@@ -67,7 +67,7 @@ async def befall(host: Host, id: str, manner: str) -> None:
 
 
 async def storm(seed: int, faults: int, folder: Path, mark: str) -> Counter[str]:
-    """So many of them, one after the other; how the calls ended."""
+    """Call so many times in a row; returns how the calls ended."""
     source = random.Random(seed)
     group = ConnectionProcess("group")
     crashes: list[CrashReport] = []

@@ -1,4 +1,4 @@
-"""What takes a connection process down takes its own servers' calls with it, and nothing else: each gets one error, and the tools are back."""
+"""The death of a connection process ends the calls of its own servers and no others: each gets one error, and the tools come back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark
 
 MIB = 1024 * 1024
 TOLD = 0.05 * 5
-"""Seconds from the death of a connection process until its callers know of it, where other tests run beside;"""
+"""Seconds from the death of a connection process until its callers know of it, with other tests running beside."""
 SILENT = 3.0 + 2.0
-"""or from the moment when one does not answer any more: after three heartbeats it is taken for hung."""
+"""Seconds until a process that has stopped counts as hung, which takes three heartbeats."""
 
 DEATHS = {
     "exit": "exited with code 3",
@@ -62,7 +62,7 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
             calls.append(asyncio.ensure_future(bad.call("book", what=manner)))
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert time.perf_counter() - began < (SILENT if "not answer" in DEATHS[manner] else TOLD + 0.5)
-            if outcomes[-1] == "stop":  # it has got away
+            if outcomes[-1] == "stop":  # it has left its process group
                 del outcomes[-1]
             for outcome in outcomes:
                 assert isinstance(outcome, RequestLost), outcome
@@ -109,7 +109,7 @@ async def test_a_connection_process_that_is_killed_from_outside(with_what: str, 
             assert with_what in str(outcomes[0])
             other = await one.call("where", into=int)
             assert other != server
-            while _lives(server):  # its guardian sees to that
+            while _lives(server):  # the child reaper sees to that
                 assert time.perf_counter() - began < 10
                 await asyncio.sleep(0.02)
     await all_gone(mark)

@@ -1,4 +1,4 @@
-"""What wires over HTTP do at home, they do on another node: the same tests, with each wire on the far side of a link.
+"""Wires over HTTP behave the same on another node: the same tests, with each wire at the far end of a link.
 
 Left out are those that look into the wire itself, and those that wait for long on virtual time, which two nodes do not share.
 """

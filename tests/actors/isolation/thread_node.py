@@ -1,4 +1,4 @@
-"""Another node in a thread of this process, for what does not need a process of its own to be shown: it is there in milliseconds."""
+"""Another node in a thread of this process, for tests that need no process: it starts in milliseconds."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _there: WeakKeyDictionary[Node, tuple[Neighbour, int]] = WeakKeyDictionary()
 
 
 class Neighbour:
-    """One thread with one node, and the place for wires that it is."""
+    """A thread with a node, and the process lease for wires on it."""
 
     def __init__(self, addresses: Sequence[str], key: bytes) -> None:
-        """Where home listens."""
+        """The addresses of the home node."""
         self.name = f"neighbour-{next(_numbers)}"
         self.keeper: Pid = spawn(_keep)
         self.peering: Ref[Peering] | None = None
@@ -59,7 +59,7 @@ class Neighbour:
         self._thread.start()
 
     async def acquire(self) -> NodeLease:
-        """As a place does."""
+        """As a process lease does."""
         return NodeLease(self.name, self.keeper)
 
     async def _live(self) -> None:
@@ -75,7 +75,7 @@ class Neighbour:
             await over.wait()
 
     async def leave(self) -> None:
-        """The thread ends, and whatever is left on its node."""
+        """End the thread, and everything on its node."""
         self._over()
         await asyncio.to_thread(self._thread.join)
         exit(self.keeper, Shutdown("it was stopped"))
@@ -89,7 +89,7 @@ async def _until_lost(home: str, over: asyncio.Event) -> None:
 
 
 class Beside:
-    """A place that is there when it is first asked for, and gone with the node that has asked: for code that knows nothing of it."""
+    """A node made when it is first asked for, and ended with the node that asked: for code that does not know of it."""
 
     def __init__(self) -> None:
         """No node has asked yet."""
@@ -97,7 +97,7 @@ class Beside:
         self._threads: list[threading.Thread] = []
 
     async def acquire(self) -> NodeLease:
-        """As a place does."""
+        """As a process lease does."""
         node = current_node()
         if node not in self._found:
             key = secrets.token_bytes(32)
@@ -111,21 +111,21 @@ class Beside:
         return await one.acquire()
 
     def join(self) -> None:
-        """Wait until all of it is gone."""
+        """Wait until everything on it has ended."""
         for each in self._threads:
             each.join(20)
             assert not each.is_alive()
 
 
 class Below:
-    """A place in another process: one for each node that asks."""
+    """A node in another process, one for each node that asks."""
 
     def __init__(self) -> None:
         """No node has asked yet."""
         self._found: WeakKeyDictionary[Node, NodeLease] = WeakKeyDictionary()
 
     async def acquire(self) -> NodeLease:
-        """As a place does."""
+        """As a process lease does."""
         node = current_node()
         if node not in self._found:
             cluster = Cluster()
@@ -136,7 +136,7 @@ class Below:
 
 
 class Published:
-    """A server of this program as it is reached from outside: over HTTP, by a wire on another node."""
+    """A server of this program, reached over HTTP by a wire on another node."""
 
     def __init__(self, server: Server, place: Beside | Below) -> None:
         """It listens when it is first asked for."""
@@ -155,7 +155,7 @@ class Published:
         return self._way.open(owner)
 
     async def acquire(self) -> NodeLease:
-        """As a place does, once it can be reached."""
+        """As a process lease does, once it can be reached."""
         async with self._turn:  # also so that there is one node for all who ask at once
             if current_node() not in self._listens_in:
                 await self._guest.prepare()
@@ -170,7 +170,7 @@ async def _keep() -> None:
 
 @asynccontextmanager
 async def neighbour() -> AsyncGenerator[Neighbour]:
-    """The neighbour of this node, as long as it has a holder."""
+    """The other node of this node, as long as a wire uses it."""
     node = current_node()
     if node in _there:
         one, holders = _there[node]
@@ -197,7 +197,7 @@ async def neighbour() -> AsyncGenerator[Neighbour]:
 
 
 def by_way_of_a_neighbour(opened: Callable[..., Any]) -> Callable[..., Any]:
-    """What opens a wire along a route, so that the wire runs on the other node."""
+    """Open a wire along a route, so that it runs on the other node."""
 
     @asynccontextmanager
     async def far(route: Any) -> AsyncGenerator[Any]:
@@ -208,5 +208,5 @@ def by_way_of_a_neighbour(opened: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def again(module: ModuleType, *names: str) -> dict[str, Any]:
-    """Tests of another module, for one that runs them over another way."""
+    """The tests of another module, to run them over another route."""
     return {name: getattr(module, name) for name in names}

@@ -1,4 +1,4 @@
-"""A company whose workers are rooms of its own node."""
+"""A company whose workers run in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process provider without processes: each worker process is a room in this node, so that what pools decide can be tested in virtual time."""
+"""A process provider without processes: each worker runs in this node, so that the decisions of pools can be tested in virtual time."""
 
 from __future__ import annotations
 

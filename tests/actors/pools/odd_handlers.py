@@ -1,4 +1,4 @@
-"""Handlers that are heard, ask, fail and are lost in less common ways: a module that any process can import."""
+"""Handlers that send, ask, fail and die in uncommon ways: a module that any process can import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a worker hangs, as far as that can be seen from home: it has a call, had time to begin with it, and has not."""
+"""When a worker counts as hanging: it has a call, had time to start it, and has not."""
 
 from __future__ import annotations
 

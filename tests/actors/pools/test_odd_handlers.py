@@ -1,4 +1,4 @@
-"""What a handler in a worker says is heard at home in all its ways, and what is lost is said in words."""
+"""Everything that a handler in a worker sends reaches the server, and a lost call has an error that says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a pool are checked where they are written."""
+"""The options of a pool are checked where they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that workers run in: who has none, and how one is ended that is far away."""
+"""The processes of workers: a worker has none of its own, and one on another machine is ended through its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for a worker, how many workers there are, and what becomes of a call whose worker is lost."""
+"""The order of waiting calls, the number of workers, and what becomes of a call whose worker is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who begins with a call that two could: always one of them, in two processes that do not wait for each other."""
+"""Which of two processes has started a call: always exactly one, though neither waits for the other."""
 
 from __future__ import annotations
 

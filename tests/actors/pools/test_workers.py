@@ -1,4 +1,4 @@
-"""What a handler in a worker can do and say, and what becomes of what it returns: as for any other handler."""
+"""A handler in a worker can do and send what any other can, and its results are treated the same."""
 
 from __future__ import annotations
 

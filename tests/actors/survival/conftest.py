@@ -1,4 +1,4 @@
-"""A server with tools that die, in this process, and what is left of it when it has stopped."""
+"""A server with tools that kill their process, and what is left of it when it has stopped."""
 
 from __future__ import annotations
 

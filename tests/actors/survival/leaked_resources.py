@@ -1,4 +1,4 @@
-"""What a server could leave behind: processes, descriptors, listening sockets, and files in folders that all programs share."""
+"""What a server could leave behind: processes, descriptors, listening sockets, and files in shared folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the survival tests stand on: one server whose tools die in a pool, and whose others go on in the loop, in threads and in another pool."""
+"""The server of the survival tests: some of its tools die in a pool, the others run in the loop, in threads and in another pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that hangs with nothing to do: no caller has to find that out by the deadline of its own call."""
+"""A worker that hangs while idle: no caller finds that out only by the deadline of its own call."""
 
 from __future__ import annotations
 

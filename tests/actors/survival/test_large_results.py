@@ -1,4 +1,4 @@
-"""Large results on their way from a worker to the caller: they arrive whole, and the loop that they come through goes on with everything else."""
+"""Large results from a worker arrive whole, and do not hold up the loop that they pass."""
 
 from __future__ import annotations
 

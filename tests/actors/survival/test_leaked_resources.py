@@ -1,4 +1,4 @@
-"""That what is left behind would be seen."""
+"""The checks for leaked resources find each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a pool holds for real processes: how many there are and for how long, and how much of a processor a call may have."""
+"""The options of a pool hold for real processes: how many there are and for how long, and the processor time of a call."""
 
 from __future__ import annotations
 

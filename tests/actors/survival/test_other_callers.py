@@ -1,6 +1,6 @@
-"""What a fault costs other callers: of a hundred calls of other tools none is lost, and the slowest take no more than three times as long.
+"""The cost of a fault for other callers: of a hundred calls to other tools none is lost, and the slowest take no more than three times as long.
 
-But for the tool that returns a hundred megabytes: the client that is in the same loop here has to parse them (`test_large` has the server's part).
+But for the tool that returns a hundred megabytes: the client that is in the same loop here has to parse them (`test_large_results` has the server's part).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs whose own file has the handlers: a worker runs that file as well, as far as it has to."""
+"""Programs whose own file has the handlers: a worker runs that file as well, as far as needed."""
 
 from __future__ import annotations
 

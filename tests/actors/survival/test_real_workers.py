@@ -1,4 +1,4 @@
-"""What handlers in real processes say, ask, refuse and return: as for all others, and over the link to home. One worker does all of it."""
+"""What handlers in real processes send, ask, refuse and return is treated as in the server's own process. One worker does all of it."""
 
 from __future__ import annotations
 

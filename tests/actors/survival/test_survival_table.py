@@ -1,4 +1,4 @@
-"""The survival table: what a tool can do to its process, what its caller is told, and that no other caller notices."""
+"""The survival table: what a tool can do to its process, what its caller gets, and that no other caller notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the engine share: a node with a cluster, and who of it is left."""
+"""The fixtures of the engine's tests: a node with a cluster, and checks for processes that are left."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 PATIENCE = 20.0
 LEFT = 5 * 3.0
-"""How long processes of an engine may be left, however it ended, and five times that, since a test may run on a busy machine."""
+"""How long processes of an engine may remain however it ended, times five, since the machine may be busy."""
 
 
 def spec(**wanted: Any) -> NodeSpec:
-    """One that finds the tests, which are no package that is installed."""
+    """A node spec whose path includes the tests, which are no installed package."""
     return NodeSpec(path=(str(Path(__file__).parents[3]), *sys.path), **wanted)
 
 
 class Hand(GenServer):
-    """Does in another process what a test wants to see there."""
+    """Runs in another process what a test wants to see there."""
 
     def process_id(self) -> int:
         return os.getpid()
@@ -67,7 +67,7 @@ class Stage(NamedTuple):
 
 @asynccontextmanager
 async def staged(settings: ClusterSettings | None = None) -> AsyncGenerator[Stage]:
-    """It is closed in order, and no process may be left then."""
+    """The engine is stopped in order at the end, and no process may be left."""
     before = set(os_processes.descendants(os.getpid()))
     cluster = Cluster(settings)
     tree = await start(Supervisor, [cluster.child_spec()])
@@ -79,7 +79,7 @@ async def staged(settings: ClusterSettings | None = None) -> AsyncGenerator[Stag
 
 
 async def eventually(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Wait for something of which nothing tells."""
+    """Poll until the condition holds: no event tells."""
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until, "it did not come about"
@@ -87,5 +87,5 @@ async def eventually(true: Callable[[], bool], seconds: float = PATIENCE) -> Non
 
 
 async def gone(*which: int, seconds: float = PATIENCE) -> None:
-    """Wait until none of them runs."""
+    """Wait until none of these processes runs."""
     await eventually(lambda: not any(os_processes.is_alive(pid) for pid in which), seconds)

@@ -1,4 +1,4 @@
-"""What the tests of several machines share: member programs, each as if it were a machine of its own, and an application beside them."""
+"""The fixtures of tests with several machines: member programs, each as if on a machine of its own, and an application."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 KEY = "the key of the machines of these tests"
 BEAT = 0.2
-"""Heartbeats are five times as fast as they are by default."""
+"""Heartbeats five times as fast as the default."""
 
 
 def key_file(folder: Path, key: str = KEY) -> Path:
-    """A key, as it has to be kept."""
+    """A key file with the required permissions."""
     path = folder / "key"
     path.write_text(f"{key}\n", encoding="ascii")
     path.chmod(0o600)
@@ -74,11 +74,11 @@ class Member:
         self.pid = self.process.pid
 
     def said(self) -> str:
-        """What it logged."""
+        """Its log."""
         return self.log.read_text(encoding="utf-8")
 
     def below(self, name: str = "") -> list[int]:
-        """The processes below it: those that are called so, or all."""
+        """The processes below it, or those with that name."""
         seen = os_processes.all_processes()
         return [
             pid
@@ -87,11 +87,11 @@ class Member:
         ]
 
     def kill(self) -> None:
-        """At once."""
+        """Kill it."""
         self.process.kill()
 
     async def end(self) -> int:
-        """In order; its exit code, when no process of it is left."""
+        """Stop it in order; returns its exit code when no process of it is left."""
         below = self.below()
         self.process.terminate()
         code = await asyncio.to_thread(self.process.wait, PATIENCE)
@@ -116,7 +116,7 @@ class Machines(NamedTuple):
         return made
 
     async def joined(self, name: str, *more: str, **how: Any) -> Member:
-        """... that has joined."""
+        """Start another machine, and wait until it has joined."""
         made = self.member(name, *more, **how)
         await self.up(name)
         return made
@@ -147,7 +147,7 @@ class Machines(NamedTuple):
 async def gathered(
     folder: Path, *, port: int = 0, listen: str = "127.0.0.1", heartbeat: float = BEAT, **settings: Any
 ) -> AsyncGenerator[Machines]:
-    """The application leads. Everything is ended in order, and no process may be left then."""
+    """The application leads. Everything is stopped in order at the end, and no process may be left."""
     before = frozenset(os_processes.descendants(os.getpid()))
     convention = f"{listen}:{port or free_port(listen)}"
     key = key_file(folder)

@@ -1,4 +1,4 @@
-"""Tools that say where they run, and that never come back."""
+"""Tools that return where they run, and a tool that never returns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def where() -> int:
 
 
 def die() -> None:
-    """Take the process down."""
-    signal.raise_signal(signal.SIGSEGV)  # to this thread: it is over before there is a result
+    """Kill the process."""
+    signal.raise_signal(signal.SIGSEGV)  # of this thread, so that the process ends before there is a result
 
 
 def stay(mark: str) -> None:
-    """Say in that file that it runs, and stay there. All machines of these tests have one file system."""
+    """Create that file, and never return. The machines of these tests share one file system."""
     Path(mark).write_text(str(os.getpid()), encoding="ascii")
     threading.Event().wait()

@@ -1,4 +1,4 @@
-"""An engine whose daemon, links and nodes are played by the test, and whose clock is virtual."""
+"""An engine whose daemon, links and nodes are played by the test, in virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.cluster.node_records import NodeStarted, ProcessEnding
 
 NO_SUCH_PID = 4_000_002
-"""More than any process has: there is no descriptor of it, and so its signals go by the daemon."""
+"""A pid that no process has: there is no pidfd for it, so signals go through the daemon."""
 KILL = signal.SIGKILL
 
 
@@ -41,7 +41,7 @@ class Town(NamedTuple):
         return self.daemons[0]
 
     async def begun(self) -> None:
-        """The daemon is there, and has said so."""
+        """The daemon reports that it runs."""
         await settled()
         self.engine.send(SystemReady({"daemon": 1, "forkserver": 2}, 1234, 0.1, "system-1"))
         await settled()
@@ -56,7 +56,7 @@ class Town(NamedTuple):
         return asked
 
     async def want(self, name: str = "node", host: Pid | None = None, **wanted: Any) -> None:
-        """... whatever becomes of it."""
+        """Request a process, and ignore the outcome."""
         _ = await self.start(name, host, **wanted)
 
     async def end(self, name: str = "node") -> asyncio.Task[ProcessEnding]:
@@ -66,7 +66,7 @@ class Town(NamedTuple):
         return asked
 
     async def ready(self, name: str = "node") -> None:
-        """Its process is there, and so is its node, which this test is the node stopper of."""
+        """Its process runs, and its node is ready; this test is the node's stopper."""
         self.engine.send(ProcessForked(name, NO_SUCH_PID))
         self.engine.send(NodeReady(name, NO_SUCH_PID, self.me.pid))
         await settled()
@@ -100,7 +100,7 @@ async def town(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Town]:
         yield Town(engine, daemons, peers, me, tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)  # those that a case did not look at
+        await asyncio.gather(*tasks, return_exceptions=True)  # requests whose outcome a test did not check
 
 
 async def idle() -> None:

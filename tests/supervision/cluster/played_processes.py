@@ -1,4 +1,4 @@
-"""The parts of an engine without any process: who would start some is played, so that what they decide is seen in virtual time."""
+"""The parts of an engine without processes: what would start one is played, so that decisions can be tested in virtual time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def machine(
 
 
 async def settled() -> None:
-    """Until nothing moves any more."""
+    """Wait until nothing moves any more."""
     await asyncio.sleep(0.001)
 
 
 class PlayedEngine(NodeEngine):
-    """A machine's engine, as its machine host and a membership know it; it remembers what it was told."""
+    """A machine's engine, as its machine host and a membership know it; it records its calls."""
 
     def __init__(self, here: Machine, joined: Iterable[MachineJoined] = ()) -> None:
         self.here = here
@@ -79,7 +79,7 @@ class PlayedEngine(NodeEngine):
 
 
 class PlayedMachineHost(MachineHost):
-    """That of another machine, as a membership knows it."""
+    """The machine host of another machine, as a membership knows it."""
 
     def __init__(self, here: Machine, system: str = "system-1") -> None:
         self.here = here
@@ -119,7 +119,7 @@ class PlayedPeers:
         self.addresses = ("unix:/home",)
         self.connected: tuple[str, ...] = ()
         self.opens: tuple[str, ...] = ()
-        """Which nodes can be connected to."""
+        """The nodes that can be connected to."""
         self.dialled: list[tuple[str, ...]] = []
         self.forgotten: list[str] = []
         self.cut: list[str] = []
@@ -133,7 +133,7 @@ class PlayedPeers:
         self.watchers.remove(who)
 
     def introduce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Where it can be found."""
+        """The addresses by which it can be dialled."""
 
     def forget(self, name: str) -> None:
         self.forgotten.append(name)
@@ -148,7 +148,7 @@ class PlayedPeers:
 
 
 class PlayedDaemon:
-    """What an engine has of its daemon. The test says what it tells, and how it ends."""
+    """The daemon as an engine sees it. The test says what it reports, and how it ends."""
 
     pid = 4_000_001
     dies_of_finish = True
@@ -184,5 +184,5 @@ class PlayedDaemon:
         return "Its last words."
 
     def of(self, kind: type[DaemonMessage]) -> list[Any]:
-        """Which orders of that kind it has."""
+        """The messages of that kind that it got."""
         return [order for order in self.sent if isinstance(order, kind)]

@@ -1,4 +1,4 @@
-"""Who listens on TCP, as the system's own table has it."""
+"""The TCP listeners of a process, from the system's own table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One door to links, processes and machines: all of it is there, and parts that are not used are not loaded."""
+"""The package exports links, processes and machines, and loads only the parts that are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.supervision import cluster
 
 
 def loaded(program: str) -> set[str]:
-    """Which modules a fresh interpreter has after that."""
+    """The modules that a fresh interpreter has loaded after that code."""
     program = f"{program}; import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
     return set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""The hold on a daemon: whatever that process does, the loop goes on, and hears of its end once. Other programs play the daemon."""
+"""The handle on a daemon: whatever that process does, the loop goes on, and gets its end once. Other programs play the daemon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PONG = pack(DaemonPong(7))
 
 
 class Hold:
-    """A process, and what it has told."""
+    """A played daemon's process, and its messages."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -43,7 +43,7 @@ class Hold:
             self.over.set()
 
     async def end(self) -> int | None:
-        """Wait for it; the exit status."""
+        """Wait for it; returns the exit status."""
         async with asyncio.timeout(PATIENCE):
             await self.over.wait()
             await self.process.ended.wait()
@@ -51,13 +51,13 @@ class Hold:
 
 
 def descriptors() -> int:
-    """How many there are, of which one leads to this list."""
+    """How many descriptors lead to this list."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @asynccontextmanager
 async def hold(monkeypatch: pytest.MonkeyPatch, program: str) -> AsyncGenerator[Hold]:
-    """Nothing is left of it."""
+    """Nothing of it is left."""
     monkeypatch.setattr(daemon_handle, "_PROGRAM", BEGIN + program)
     before = descriptors()
     made = Hold()
@@ -82,7 +82,7 @@ async def test_the_end_of_a_daemon_is_reported_once_with_its_status_and_error_ou
         assert await it.end() == 3
         assert it.told == [DaemonPong(7), None]
         assert "over" in repr(it.process)
-        it.process.send(DaemonPing(1))  # to no process
+        it.process.send(DaemonPing(1))  # the process is gone
         assert it.process.error_output() == "no such port"
         assert it.process.error_output() == "", "they are told once"
 
@@ -139,7 +139,7 @@ async def test_messages_to_a_process_that_just_ended_are_lost_and_its_end_is_rep
 ) -> None:
     async with hold(monkeypatch, "os._exit(4)") as it:
         while os_processes.is_alive(it.process.pid):
-            pass  # and this loop hears nothing of it
+            pass  # and this loop is told nothing
         it.process.send(DaemonPing(1))
         it.process.send(DaemonPing(2))
         assert it.told == []
@@ -149,7 +149,7 @@ async def test_messages_to_a_process_that_just_ended_are_lost_and_its_end_is_rep
 
 async def test_where_there_are_no_descriptors_of_processes_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_pidfd(pid: int) -> None:
-        """There is no such thing."""
+        """No pidfd."""
 
     monkeypatch.setattr(os_processes, "open_pidfd", open_pidfd)
     async with hold(monkeypatch, "control.close(); time.sleep(0.05); sys.exit(5)") as it:

@@ -1,4 +1,4 @@
-"""The death pipe in a process that waits at it: the wait is given up when the application ends."""
+"""The death pipe in a process that waits: the wait is aborted when the application ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 50
 
 @pytest.fixture
 def line() -> Generator[tuple[DeathPipe, int]]:
-    """The application's end, and the one of a process below."""
+    """The application's end, and that of a process below."""
     before = signal.getsignal(signal.SIGIO)
     made = DeathPipe()
     below = os.dup(made.reading)
@@ -41,7 +41,7 @@ def line() -> Generator[tuple[DeathPipe, int]]:
 
 
 def wait() -> bool:
-    """For something that does not come; False when the time was up."""
+    """Wait for something that does not come; False after the timeout."""
     never, other = os.pipe()
     try:
         return bool(select.select([never], [], [], PATIENCE)[0])

@@ -1,4 +1,4 @@
-"""Every process of the engine is killed in turn: what runs in nodes goes on where it can, and what cannot is said, and nothing is left."""
+"""Every process of the engine is killed in turn: nodes go on where they can, every loss is reported, and nothing is left."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTS = ("admin", "logger", "forkserver")
 
 
 async def replaced(engine: Ref[NodeEngine], before: dict[str, int]) -> dict[str, int]:
-    """Wait until the whole Thespian system is another."""
+    """Wait until all parts of the Thespian system were replaced."""
     async with asyncio.timeout(20.0):
         now = await engine.call(NodeEngine.running)
         while not all(now.get(part) not in (None, before[part]) for part in PARTS):
@@ -213,7 +213,7 @@ async def test_ten_thousand_monitors_hear_of_a_lost_node_at_once() -> None:
         began = time.monotonic()
         for _ in range(10_000):
             assert (await receive(timeout=10.0)).reason == NO_CONNECTION
-        assert time.monotonic() - began < 2.0  # by its silence alone it would be lost after three seconds
+        assert time.monotonic() - began < 2.0  # by silence alone it would be lost after three seconds
 
 
 async def test_the_supervisor_of_a_node_decides_whether_it_is_restarted() -> None:

@@ -1,4 +1,4 @@
-"""A node's process: what it is given, what it may use, what it says, how it ends, and what it leaves."""
+"""A node's process: its settings, its limits, its output, its end, and what it leaves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEGA = 1024 * 1024
 
 
 class Tool(GenServer):
-    """Whatever a user's code may do."""
+    """A server with anything that a user's code may do."""
 
     def where(self) -> tuple[str, list[str], str | None, str]:
         return str(Path.cwd()), sys.path, os.environ.get("FROM_THE_SPEC"), sys.modules["__main__"].__name__
@@ -74,7 +74,7 @@ class Tool(GenServer):
         logging.getLogger("of.a.library").debug("a detail")
 
     def write(self) -> None:
-        """To the descriptors, more than any pipe holds."""
+        """Write more to the descriptors than a pipe holds."""
         for _ in range(100):
             os.write(1, b"x" * 65536)
             os.write(2, b"x" * 65536)
@@ -118,7 +118,7 @@ async def tool(stage: Stage, host: Ref[NodeOwner]) -> Ref[Tool]:
 
 @asynccontextmanager
 async def ending_of(host: Ref[NodeOwner]) -> AsyncGenerator[asyncio.Future[ProcessEnding]]:
-    """How it ends of what happens in here."""
+    """How the node ends after this block."""
     told: asyncio.Future[ProcessEnding] = asyncio.get_running_loop().create_future()
     waiting = asyncio.create_task(wait_down(host, PATIENCE))
     await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_thespian_has_left_no_trace_in_it() -> None:
 
 
 async def test_its_descriptors_lead_nowhere_of_ours() -> None:
-    """Null, Thespian's own two or three sockets, the link, the death pipe twice, the notes; no pipe or socket of another process."""
+    """The open descriptors: null, Thespian's own two or three sockets, the link, the death pipe twice, the notes; no pipe or socket of another process."""
     async with staged() as stage:
         await stage.host()
         first = await (await tool(stage, await stage.host())).call(Tool.descriptors)

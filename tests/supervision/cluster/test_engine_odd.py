@@ -1,4 +1,4 @@
-"""Orders to a node may be odd, or too much, and so may the loop and the machine: the caller is told, and no other node notices."""
+"""Odd or too large messages to a node, and failures of its loop and its machine: the caller gets an error, and no other node notices."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 ODD = "odd-\udcff"
-"""A name of a file that is no text."""
+"""A file name that is not Unicode."""
 
 
 class Where(GenServer):
-    """Says what its process was told."""
+    """Returns what its process was told."""
 
     def told(self) -> tuple[bytes, bytes, bytes]:
         return os.fsencode(Path.cwd()), os.environb[b"ODD"], os.fsencode(sys.path[0])
 
 
 class Noter(GenServer):
-    """Tells the daemon what it should not."""
+    """Sends the daemon messages that it should not get."""
 
     def note(self, data: bytes) -> None:
         assert InheritedState.notes is not None
@@ -69,7 +69,7 @@ NOTHING = [
         ),
     ),
 ]
-"""Datagrams that code in a node may send to where notes go; none of them tells of a process that is there, or was."""
+"""Datagrams that code in a node may send to the socket of the notes; none is about a process that exists or existed."""
 
 
 @pytest.mark.greenroom(clock="real")
@@ -141,7 +141,7 @@ async def test_a_note_that_says_nothing_is_nobodys_end(data: bytes) -> None:
 
 @pytest.fixture
 def no_place(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """There is nowhere to put a temporary file, on disk or in memory."""
+    """No temporary file can be made, on disk or in memory."""
 
     def full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,4 +1,4 @@
-"""The application itself ends, in order or not: nothing of it is left, its ports are free, and the program that captures its output goes on."""
+"""The application itself ends, in order or not: no process of it is left, its ports are free, and a program that captures its output goes on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tcp_listeners import sockets
 
 APPLICATION = Path(__file__).parent / "programs" / "application.py"
 SECONDS = 5 * 3.0
-"""How long processes may be left, and five times that, since a test may run on a busy machine."""
+"""How long processes may remain, times five, since the machine may be busy."""
 
 
 def left(of: dict[str, int], seconds: float) -> dict[str, int]:
@@ -69,7 +69,7 @@ def test_a_stopped_process_does_not_outlive_the_application(stopped: tuple[str, 
 
 
 def test_no_process_is_left_of_an_application_killed_while_thespian_is_replaced() -> None:
-    """The process that starts it waits for processes that end at once, as all do that have no application left to serve."""
+    """The daemon waits for parts of Thespian that are killed at once, as the application is gone."""
     with subprocess.Popen([sys.executable, APPLICATION, "wait"], stdout=subprocess.PIPE) as application:
         try:
             assert application.stdout is not None
@@ -113,7 +113,7 @@ os._exit(0)
 
 
 def test_a_fork_of_the_application_keeps_no_process_alive() -> None:
-    """It has copies of the application's descriptors, and outlives it; who waits for the end of the death pipe does not wait for it."""
+    """The fork has copies of the application's descriptors, and outlives it; the death pipe is closed all the same."""
     with subprocess.Popen([sys.executable, "-c", FORKING], stdout=subprocess.PIPE) as application:
         assert application.stdout is not None
         child = int(application.stdout.readline())

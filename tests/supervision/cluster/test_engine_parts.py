@@ -1,4 +1,4 @@
-"""The parts that the engine is made of, each by itself: orders, notes, seals, pids, lines, main modules."""
+"""The parts of the engine by themselves: messages, notes, seals, pids, lines, main modules."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 KEY = bytes(range(32))
 
 
-# --- orders
+# --- messages
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(1, 7))
@@ -245,7 +245,7 @@ def test_the_death_pipe_can_be_cut_again() -> None:
     os.close(below)
 
 
-# --- what is printed
+# --- printed lines
 
 
 def test_lines_are_told_when_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_there_is_room_for_so_many_lines() -> None:
     said.flush()  # there is no process to tell
 
 
-# --- last words
+# --- crash stacks
 
 
 CRASHED = """Fatal Python error: Segmentation fault

@@ -1,4 +1,4 @@
-"""What the engine has to do with other machines: where a node goes, who tells of it, and whose guests are here. All of them are played."""
+"""The engine and other machines: where a node is placed, who reports its events, and foreign nodes on this machine. All of them are played."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def is_placing(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Town]:
 
 
 async def placed(at: Town, **wanted: Any) -> asyncio.Task[NodeStarted]:
-    """A node that has a place on machine b."""
+    """A node with a reserved place on machine b."""
     asked = await at.start(requires=NEEDS, **wanted)
     assert await at.me.receive() == PlacementRequest("node", NEEDS, 0)
     assert at.started() == []
@@ -139,7 +139,7 @@ async def test_a_place_that_comes_too_late_is_given_back(monkeypatch: pytest.Mon
         at.engine.send(NodePlaced("node", B, "system-b", at.me.pid))
         assert [await at.me.receive(), await at.me.receive()] == [
             NodeReleased("node")
-        ] * 2  # to the machine host, and for us
+        ] * 2  # to the machine host, and to the engine
         assert at.started() == []
 
 

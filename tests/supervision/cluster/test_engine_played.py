@@ -1,4 +1,4 @@
-"""What the engine decides, hears and tells of its daemon and its nodes; both are played, and the clock is virtual."""
+"""The decisions of the engine, and its messages to and from the daemon and the nodes, which are played in virtual time."""
 
 from __future__ import annotations
 

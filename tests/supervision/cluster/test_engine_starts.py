@@ -1,4 +1,4 @@
-"""A daemon that cannot begin: the caller that wants a node hears why and what to do, nothing is left, and it may be tried again."""
+"""A daemon that cannot start: the caller gets the reason and what to do, nothing is left, and it may try again."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ signal.pause()  # greenroom.supervision.cluster.daemon_main is what its command 
 
 
 async def test_a_process_of_a_former_system_that_holds_the_port_is_ended() -> None:
-    """Thespian's logger does that when its admin was killed, and nothing of Thespian starts there any more."""
+    """Thespian's logger does that when its admin was killed, and no Thespian system can start there any more."""
     with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE) as orphan:  # noqa: ASYNC220 - a test may wait for it
         try:
             assert orphan.stdout is not None
@@ -111,7 +111,7 @@ async def test_a_system_that_lives_is_no_leftover() -> None:
 
 @pytest.mark.deep
 async def test_the_same_port_can_be_used_again_and_again() -> None:
-    """Nothing that was stopped keeps it."""
+    """No stopped part keeps the port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Strangers at the ports of the Thespian system: nothing of theirs is unpickled, no process falls, and a line in the log says that they were there."""
+"""Unauthenticated connections to the ports of the Thespian system: nothing is unpickled, no process dies, and the log has a line about it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 class Evil:
-    """What runs a program when it is unpickled."""
+    """An object that runs a program when it is unpickled."""
 
     def __init__(self, touched: Path) -> None:
         self.touched = touched
@@ -38,7 +38,7 @@ class Evil:
 
 
 def framed(data: bytes) -> bytes:
-    """As Thespian sends it."""
+    """A frame as Thespian sends it."""
     return b"%d>" % len(data) + data
 
 

@@ -1,4 +1,4 @@
-"""A Thespian that is not the one whose insides are known does not run: nothing is started, and the caller hears what to install."""
+"""A Thespian other than the known release does not run: nothing is started, and the caller is told what to install."""
 
 from __future__ import annotations
 

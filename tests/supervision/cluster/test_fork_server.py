@@ -1,4 +1,4 @@
-"""The fork server: what it answers to its orders and to Thespian, which is played here. Nothing that goes wrong may reach Thespian."""
+"""The fork server: its answers to commands and to Thespian, which is played here. No error may reach Thespian."""
 
 from __future__ import annotations
 

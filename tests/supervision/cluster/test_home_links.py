@@ -1,4 +1,4 @@
-"""The links of a node that has clusters: opened by the first of them, closed by the last, and left as they were when that fails."""
+"""The links of a node with clusters: opened by the first of them, closed by the last, and left as they were when that fails."""
 
 from __future__ import annotations
 

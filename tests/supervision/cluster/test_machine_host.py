@@ -1,4 +1,4 @@
-"""The machine host of a machine: whose place is whose, who is ended, and what applications are told of it."""
+"""The machine host: reserved places, nodes that are killed, and the messages to applications."""
 
 from __future__ import annotations
 

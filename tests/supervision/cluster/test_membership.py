@@ -1,4 +1,4 @@
-"""Who is there of the machines of a cluster, as an application sees it; each case plays the convention, the links and a machine host."""
+"""The machines of a cluster as an application knows them; the convention, the links and a machine host are played."""
 
 from __future__ import annotations
 

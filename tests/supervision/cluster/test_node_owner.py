@@ -1,4 +1,4 @@
-"""Who stands for a process at home: it waits for its engine, says why there is no process, and ends as that did. The engine's daemon is played."""
+"""The owner of a node: it waits for its engine, says why there is no process, and ends as the process did. The engine's daemon is played."""
 
 from __future__ import annotations
 

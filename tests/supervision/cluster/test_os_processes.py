@@ -1,4 +1,4 @@
-"""Other processes, where the system has no `/proc`: `ps` lists them, and what it does not tell is not guessed."""
+"""Processes where the system has no `/proc`: `ps` lists them, and what it does not tell is not guessed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ async def where() -> int:
 
 @server.tool
 async def steps(ctx: Context, count: int, pause: float = 0.02) -> str:
-    """Say so many things, with pauses."""
+    """Send this many log messages, with pauses."""
     for step in range(count):
         await ctx.progress(step, count)
         await asyncio.sleep(pause)
@@ -30,7 +30,7 @@ async def steps(ctx: Context, count: int, pause: float = 0.02) -> str:
 
 @server.tool
 async def rest(seconds: float) -> str:
-    """Say nothing for so long."""
+    """Compute silently for so long."""
     await asyncio.sleep(seconds)
     return f"rested in {os.getpid()}"
 
@@ -46,13 +46,13 @@ async def hold(path: str) -> str:
 
 @server.tool
 async def end_with(code: int) -> None:
-    """Take the process down."""
+    """Kill the process."""
     os._exit(code)
 
 
 @server.tool
 async def publish() -> int:
-    """There is news."""
+    """Announce a changed resource."""
     server.notify_resource_updated("crew://news")
     return os.getpid()
 
@@ -66,7 +66,7 @@ async def say(text: str) -> str:
 
 @server.tool(isolation="process")
 def apart() -> int:
-    """The process that a call has to itself."""
+    """The pid of a process of its own, which the call runs in."""
     return os.getpid()
 
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 server = Server("locked")
-KEY = os.environ.setdefault("LOCKED", *sys.argv[1:2] or [""])  # a worker has not been given the words
+KEY = os.environ.setdefault("LOCKED", *sys.argv[1:2] or [""])  # a worker does not get the program's arguments
 
 
 @server.lifespan
 async def database() -> AsyncGenerator[None]:
-    """It is there as long as the test does not lock it."""
+    """The resource is there as long as the test does not lock it."""
     if not KEY or os.path.exists(KEY):  # noqa: ASYNC240, PTH110 - it takes no time
         raise OSError("the database is away")
     yield

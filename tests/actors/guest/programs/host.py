@@ -1,4 +1,4 @@
-"""A node of ours that lets guests in: `host.py ADDRESS KEY_FILE`. It says where it listens, and serves until it is ended."""
+"""A node that admits guests: `host.py ADDRESS KEY_FILE`. It prints its address, and serves until it is ended."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ weather = Server("weather")
 
 
 def note(what: str) -> None:
-    """Leave a note for the test, which watches from outside."""
+    """Leave a file for the test, which watches from outside."""
     Path(f"{sys.argv[2]}.{what}").touch()
 
 
 @weather.tool
 def forecast(city: str) -> str:
-    """Of tomorrow."""
+    """The forecast."""
     return f"sunny in {city}"
 
 
 @weather.tool
 async def slow(seconds: float) -> str:
-    """Take its time; what it has begun is noted."""
+    """Take long; the file shows that it has begun."""
     note("slow")
     try:
         await asyncio.sleep(seconds)
@@ -37,13 +37,13 @@ async def slow(seconds: float) -> str:
 
 @weather.tool
 def fail() -> str:
-    """Cannot."""
+    """Raise an error."""
     raise ToolError("there is no weather today")
 
 
 @weather.tool
 def large(size: int) -> str:
-    """Answer so much."""
+    """Return so many characters."""
     return "x" * size
 
 
@@ -55,14 +55,14 @@ def sky() -> str:
 
 @weather.tool
 def change() -> str:
-    """Have the sky change."""
+    """Change the resource."""
     weather.notify_resource_updated("sky://now")
     return "changed"
 
 
 @weather.prompt
 def pack(city: str) -> str:
-    """What to take."""
+    """A prompt about what to take along."""
     return f"what to pack for {city}"
 
 

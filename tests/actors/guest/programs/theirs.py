@@ -1,4 +1,4 @@
-"""An existing Thespian program, which knows nothing of greenroom: a calculator that can fail in every way, and a clerk who takes his time."""
+"""An existing Thespian program that knows nothing of greenroom: a calculator that can fail in every way, and a slow clerk."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stillborn(Actor):
 
 
 class Listener(Actor):
-    """Sends on each message that comes as a pair (an address, a message), to that address; keeps all others."""
+    """Forwards each message that comes as a pair (an address, a message) to that address, and keeps all others."""
 
     def __init__(self) -> None:
         super().__init__()

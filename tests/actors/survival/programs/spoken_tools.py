@@ -1,4 +1,4 @@
-"""Handlers that have much to say: a module that any worker can import."""
+"""Handlers that send much: a module that any worker can import."""
 
 from __future__ import annotations
 

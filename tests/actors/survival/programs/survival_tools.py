@@ -1,4 +1,4 @@
-"""Tools that take their process down, and tools that go on meanwhile: a module that any worker can import."""
+"""Tools that kill their process, and tools that go on meanwhile: a module that any worker can import."""
 
 from __future__ import annotations
 

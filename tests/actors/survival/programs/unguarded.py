@@ -1,4 +1,4 @@
-"""A server as people write it first: it runs when the file is executed, in whichever process."""
+"""A server as it is often written first: it runs when the file is executed, in whichever process."""
 
 from __future__ import annotations
 

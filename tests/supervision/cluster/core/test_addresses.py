@@ -1,4 +1,4 @@
-"""Where nodes listen: what is no address is refused before anything is tried, and a socket's file that is gone already does no harm."""
+"""Addresses of nodes: invalid ones are refused before anything is tried, and a socket file that is gone already does no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervisors whose children run on another node: started, restarted, stopped and killed like those at home."""
+"""Supervisors whose children run on another node: started, restarted, stopped and killed like local ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 
 class Ordered(Trapper):
-    """Says when it begins and when it ends."""
+    """Reports when it starts and when it ends."""
 
     def __init__(self, name: str, to: Pid) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Stubborn(Counter):
     traps_exit = True
 
     async def terminate(self, reason: Any) -> None:
-        """Takes for ever."""
+        """Does not finish its `init`."""
         await self.hold()
 
 
@@ -83,7 +83,7 @@ def there(server: Any, *args: Any, name: str = "far", **changes: Any) -> ChildSp
 
 
 async def pid_of(top: Ref[Any], name: str) -> Pid:
-    """Who is that child now."""
+    """The pid of that child now."""
     (found,) = [each.pid for each in await which_children(top) if each.id == name]
     assert found is not None
     return found
@@ -223,7 +223,7 @@ async def test_jobs_under_a_supervisor_over_there() -> None:
         assert pid.node == "two"
         assert await me.receive() == "done"
         for word in (supervise_task, supervise_task_alone):
-            with pytest.raises(ActorError, match="runs on the node of whoever awaits it"):
+            with pytest.raises(ActorError, match="runs on the node where it is awaited"):
                 await word(tasks, job, Ref(me.pid), "never")
         assert await start_child(await start_on("two", DynamicSupervisor), child(Counter)) is not None
         assert me.pending() == ()

@@ -1,4 +1,4 @@
-"""How nodes find, lose and find each other again: dialling, both at once, lives, names, silence, and the end."""
+"""How nodes find, lose and find each other again: dialling, both at once, incarnations, names, silence, and closing."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_a_flood_of_diallings_from_both_ends_makes_one_link() -> None:
         assert await (await start_on("two", Counter)).call(Counter.add) == 1
 
 
-# --- lives and names
+# --- incarnations and names
 
 
 async def test_a_node_that_is_started_anew_takes_the_place_of_its_former_life() -> None:
@@ -216,7 +216,7 @@ async def test_a_node_that_is_started_anew_takes_the_place_of_its_former_life() 
 async def test_a_link_that_the_other_end_has_lost_is_replaced() -> None:
     async with pair(heartbeat=0.05) as (one, two), inbox() as me:
         one.watch(Ref(me.pid))
-        # As if the end of its socket had not come through: over there that link is not known any more.
+        # as if the end of its socket had not arrived: the other node does not know the link any more
         await two.do(_forget_links, two)
         await two.do(two.peers.connect, one.addresses)
         events = [await me.receive(), await me.receive()]
@@ -272,7 +272,7 @@ async def test_waiting_for_a_node() -> None:
 
 
 async def judged(peers: Peers, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait until that node has judged the silence of its links so many times."""
+    """Wait until that node has checked its heartbeats so many times."""
     left, enough, look = times, asyncio.Event(), Peers._check_heartbeats
 
     def counted(looking: Peers) -> None:
@@ -293,13 +293,13 @@ async def test_a_node_that_falls_silent_is_lost_and_one_that_may_be_silent_is_no
 ) -> None:
     async with pair(heartbeat=0.05, misses=2) as (one, two), inbox() as me:
         one.watch(Ref(me.pid))
-        one.patient("two", on=True)
+        one.allow_silence("two", on=True)
         gate = two.freeze()
         await judged(
             one, 24, monkeypatch
-        )  # as long as three losses would take: four looks a heartbeat, two heartbeats each
+        )  # as long as three losses would take: four checks a heartbeat, two heartbeats each
         assert one.connected == ("two",)
-        one.patient("two", on=False)
+        one.allow_silence("two", on=False)
         down = await me.receive()
         assert down.name == "two"
         assert "nothing was heard of it" in down.why
@@ -309,20 +309,20 @@ async def test_a_node_that_falls_silent_is_lost_and_one_that_may_be_silent_is_no
 async def test_nodes_with_nothing_to_say_stay_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(heartbeat=0.02, misses=3) as (one, _), inbox() as me:
         one.watch(Ref(me.pid))
-        await judged(one, 60, monkeypatch)  # five times what a silence may be: four looks a heartbeat, three heartbeats
+        await judged(one, 60, monkeypatch)  # five times the allowed silence: four checks a heartbeat, three heartbeats
         assert one.connected == ("two",)
         assert me.pending() == ()
 
 
 async def test_a_node_whose_own_loop_hung_gives_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     async with pair(heartbeat=0.05, misses=2) as (one, two):
-        two.peers.patient("one", on=True)  # who would be right to give this one up
+        two.peers.allow_silence("one", on=True)  # it would be right to give this node up
         time.sleep(0.3)  # noqa: ASYNC251 - this node's own loop hangs
         await judged(one, 8, monkeypatch)
         assert one.connected == ("two",)
 
 
-# --- who holds what
+# --- references
 
 
 async def test_a_remote_process_is_forgotten_when_it_is_not_held() -> None:

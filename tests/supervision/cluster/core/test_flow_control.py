@@ -1,4 +1,4 @@
-"""Calls whose callee answers from a task, and sends events meanwhile: one end for each, whatever ends it, and never more on the way than was granted."""
+"""Long calls whose callee replies from a task and sends events: each has one end, and never more events in flight than were granted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST, MOST_SIZE, OFTEN, OFTEN_SIZE = 8, 100, 4, 50
 
 
 class Streamer(GenServer):
-    """Sends as many events as it is asked for, and answers; or waits for a word that ends its tasks."""
+    """Sends as many events as it is asked for, and replies; or waits for a message that ends its tasks."""
 
     def __init__(self) -> None:
         self.credit = Credit(MOST, MOST_SIZE)
@@ -80,7 +80,7 @@ class Streamer(GenServer):
                 pass
 
     def state(self) -> tuple[int, int, int]:
-        """The highest that was on its way, what is now, and how many tasks are under way."""
+        """The most events that were in flight, those that are, and the number of running tasks."""
         return self.highest, self.credit.events, sum(not each.done() for each in self.tasks)
 
 
@@ -90,13 +90,13 @@ async def started(two: Far) -> Ref[Streamer]:
 
 
 def tables(peers: Peers) -> list[int]:
-    """How much one node has open with others."""
+    """The number of calls and watches that a node has open with others."""
     found = [(each.calls, each.callers, each.watches, each._numbers) for each in peers._remotes.values()]
     return [len(table) for of_one in found for table in of_one]
 
 
 async def settled(one: Peers, two: Far) -> None:
-    """Nothing is left open on either node."""
+    """Neither node has anything open."""
     await until(lambda: not any(tables(one)) and not any(tables(two.peers)))
 
 
@@ -111,7 +111,7 @@ def test_credit_is_never_exceeded_and_never_runs_dry(acts: list[tuple[bool, int]
 
     def take() -> None:
         if way and receipts.take(way.pop(0)):
-            told.append(receipts.told())
+            told.append(receipts.drain())
 
     for sends, size in acts:
         if sends and credit.has_room(size):
@@ -150,7 +150,7 @@ async def test_a_stream_arrives_whole_and_in_order_while_little_of_it_is_on_its_
         for number in range(100):
             assert await receive() == [number, b"x" * size]
             if receipts.take(size):
-                there.send(["taken", *receipts.told()])
+                there.send(["taken", *receipts.drain()])
         assert await asked.wait() == 100
         highest, _, under_way = await there.call(Streamer.state)
         assert highest <= MOST

@@ -1,4 +1,4 @@
-"""The handshake and the frames, by themselves: bytes in, bytes out, and no peer without the key gets anywhere."""
+"""The handshake and the frames by themselves: bytes in, bytes out, and no peer without the key gets anywhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ends(one: bytes = KEY, two: bytes = KEY) -> tuple[Handshake, Handshake]:
 
 
 def shake(dialler: Handshake, listener: Handshake) -> None:
-    """The whole of it."""
+    """Run the whole handshake."""
     hello = listener.take(dialler.first())
     assert hello is not None
     proof = dialler.take(hello)
@@ -153,7 +153,7 @@ def _bent(frame: bytes, at: int) -> bytes:
 
 
 def drain(unframer: Unframer, made: list[bytes], found: list[bytes]) -> None:
-    """Put what comes out of some frames into `found`, up to where it raises."""
+    """Collect the payloads of some frames in `found`, until one raises."""
     for each in unframer.feed(b"".join(made)):
         found.append(each)  # noqa: PERF402 - as above
 

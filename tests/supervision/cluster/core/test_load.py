@@ -1,4 +1,4 @@
-"""Many at once: ten thousand monitors hear of a lost node, and of a silent one, in time; large values keep no other task waiting for long."""
+"""Many at once: ten thousand monitors get the loss of a node, and of a silent one, in time; large values delay no other task for long."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def crowd(many: int) -> list[Pid]:
 
 
 async def in_time(trial: Callable[[], Awaitable[float]], limit: float) -> None:
-    """A trial that other programs may hold up now and then is made three times at most."""
+    """Repeat a measurement up to three times, since other programs may disturb it."""
     took = [await trial()]
     while took[-1] > limit and len(took) < TRIALS:
         took.append(await trial())

@@ -1,4 +1,4 @@
-"""Odd messages to another node: a spawn server that is asked for nonsense, a start at home, a reason that cannot be told."""
+"""Odd messages to another node: nonsense to a spawn server, a start on the own node, a reason that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 
 class Wordless:
-    """A value that does not travel, and that has no text either."""
+    """A value that cannot travel, and whose str raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 class Local(Exception):
-    """That only this program's code knows."""
+    """An error whose class only this program knows."""
 
 
 async def test_an_spawn_server_that_is_asked_for_nonsense_says_what_it_is_for() -> None:

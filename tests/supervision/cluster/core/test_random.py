@@ -1,4 +1,4 @@
-"""Random sequences of what two nodes can do to each other, against what is promised of each.
+"""Random sequences of operations between two nodes, against the promise of each.
 
 A call is answered once, and run at most once; there is one `Down` for each monitor and one exit for each link; what is sent arrives in order,
 with gaps only where a link was lost.
@@ -57,7 +57,7 @@ ACTS = (
 
 @dataclass
 class Mine:
-    """What the test knows of one process on the other node."""
+    """What the test expects of one process on the other node."""
 
     pid: Pid
     asked: int = 0
@@ -65,7 +65,7 @@ class Mine:
     sent: int = 0
     reasons: set[str] = field(default_factory=set[str])
     links: int = 0
-    """How many exits are owed."""
+    """The number of exits that are still expected."""
 
 
 class World:
@@ -82,7 +82,7 @@ class World:
         self.cuts = 0
 
     async def act(self, what: str, which: int) -> None:
-        """One step."""
+        """Take one random step."""
         if what == "spawn" or not self.known:
             await self.spawn()
             return
@@ -131,7 +131,7 @@ class World:
                 await asyncio.sleep(0)
 
     async def spawn(self) -> None:
-        """One process more, unless the link is just being lost."""
+        """Start another process, unless the link is just being lost."""
         (started,) = await asyncio.gather(start_on("two", Counter), return_exceptions=True)
         if isinstance(started, Ref):
             self.known.append(Mine(started.pid))
@@ -141,7 +141,7 @@ class World:
             assert self.cuts
 
     async def settle(self) -> None:
-        """End everything, and look."""
+        """End everything, and check."""
         for mine, call in self.calls:
             async with asyncio.timeout(25):
                 await asyncio.wait((call,))
@@ -159,12 +159,12 @@ class World:
         self.read()
 
     async def ended(self, mine: Mine) -> ExitReason:
-        """Kill it, and hear why it is gone."""
+        """Kill the process, and wait for the reason."""
         kill(mine.pid)
         return await wait_down(mine.pid)
 
     async def look(self, mine: Mine) -> None:
-        """What has become of it over there, if it lives."""
+        """The state of the process on the other node, if it lives."""
         try:
             count = await Ref[Counter](mine.pid).call(Counter.add, 0)
             heard: list[Any] = await Ref[Counter](mine.pid).call(Counter.all_heard)
@@ -178,7 +178,7 @@ class World:
             assert count == mine.asked
 
     def check(self, mine: Mine, reason: ExitReason) -> None:
-        """It has one of the reasons that there were."""
+        """The reason is one of those that were given."""
         possible = {*mine.reasons, str(NO_PROCESS)}
         if self.cuts:
             possible.add(str(NO_CONNECTION))
@@ -186,7 +186,7 @@ class World:
         assert not isinstance(reason, Crash) or isinstance(reason.error, ValueError)
 
     def read(self) -> None:
-        """What came: each what was owed, once."""
+        """Each expected message has come once."""
         downs: list[Down] = []
         exits: dict[Pid, int] = {}
         for message in self.me.pending():

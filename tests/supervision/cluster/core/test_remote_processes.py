@@ -1,4 +1,4 @@
-"""Processes of another node: called, told, sent to, watched, linked and ended like those at home."""
+"""Processes of another node: called, sent to, monitored, linked and ended like local ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 class Private:
-    """What does not travel."""
+    """A value that cannot travel."""
 
 
 # --- calls
@@ -171,7 +171,7 @@ async def test_an_answer_that_cannot_travel_is_an_error_of_that_call_alone() -> 
 
 
 class Maker(Counter):
-    """Has things that do not travel."""
+    """Has methods that return and raise values that cannot travel."""
 
     def make(self) -> Any:
         """One of them."""
@@ -239,7 +239,7 @@ async def test_a_link_that_is_full_says_no(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Asker(Counter):
-    """Calls another while it is called."""
+    """Calls another server while it is called."""
 
     async def ask_other(self, other: Ref[Any], me: Ref[Any]) -> Any:
         """Have the other one call me."""
@@ -448,7 +448,7 @@ class Leaver(Counter):
     """Says goodbye."""
 
     def terminate(self, reason: Any) -> None:
-        """To the process whose pid was sent to it."""
+        """Send a message to the process whose pid was sent to it."""
         send(self.heard[0], reason)
 
 
@@ -493,7 +493,7 @@ async def test_a_call_from_another_threads_loop() -> None:
 
 
 class Slow(Counter):
-    """Takes its time to begin."""
+    """Takes long to start."""
 
     async def init(self) -> None:
         """For ever."""
@@ -501,7 +501,7 @@ class Slow(Counter):
 
 
 class Broken(Counter):
-    """Does not come up."""
+    """Fails to start."""
 
     def init(self) -> None:
         """It fails."""
@@ -553,7 +553,7 @@ async def test_the_loss_of_a_starter_ends_what_it_was_starting() -> None:
 
 
 class Local(Counter):
-    """Fails with an error that only its own code knows."""
+    """Fails with an error whose class only its own code knows."""
 
     def fail_inside(self) -> None:
         """Such a one."""

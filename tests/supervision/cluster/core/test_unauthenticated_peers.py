@@ -1,4 +1,4 @@
-"""A peer that connects to a node without its key, or with it and talking nonsense, is turned away; no other link notices."""
+"""A peer without the key, or one that has it and sends nonsense, is refused; no other link notices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.greenroom(clock="real", name="one")
 
 
 class Stranger:
-    """A plain socket at a node's door."""
+    """A plain socket connected to a node."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -35,7 +35,7 @@ class Stranger:
 
     @classmethod
     async def at(cls, peers: Peers) -> Stranger:
-        """One that has knocked."""
+        """A connected one."""
         path = peers.addresses[0].removeprefix("unix:@")
         return cls(*await asyncio.open_unix_connection(f"\0{path}"))
 
@@ -63,7 +63,7 @@ class Stranger:
             self.writer.write(frame)
 
     async def turned_away(self) -> bytes:
-        """All that was said, up to the end."""
+        """All that the node has sent, up to the end."""
         async with asyncio.timeout(10):
             try:
                 return await self.reader.read()

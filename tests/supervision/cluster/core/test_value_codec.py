@@ -1,4 +1,4 @@
-"""What travels arrives as it was, and what does not travel is refused where it is sent."""
+"""Values arrive as they were sent, and a value that cannot travel is refused by its sender."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from greenroom.supervision.cluster.value_codec import decode, encode
 
 
 def there(value: Any) -> Any:
-    """As it arrives."""
+    """The value after encoding and decoding."""
     return decode(encode(value, "here"))
 
 
@@ -191,13 +191,13 @@ def test_dates_keep_their_zone() -> None:
 
 
 class Plain(Exception):
-    """Keeps what it was given."""
+    """An error that keeps its argument."""
 
     field: Any
 
 
 class Worded(Exception):
-    """Makes its text of what it was given, which its own text does not fit."""
+    """An error whose text is made from its argument, and does not fit its constructor."""
 
     def __init__(self, what: str, size: int) -> None:
         super().__init__(f"{what} of {size}")
@@ -206,14 +206,14 @@ class Worded(Exception):
 
 
 class Doubled(Exception):
-    """Would take its own text for what it was made of."""
+    """An error that takes its own text for its argument."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"<{what}>")
 
 
 class Awkward(Exception):
-    """Raises wherever one looks."""
+    """An object that raises at every access."""
 
     def __str__(self) -> str:
         raise KeyboardInterrupt
@@ -222,7 +222,7 @@ class Awkward(Exception):
 
 
 class Unmade(Exception):
-    """Cannot be made of what it keeps."""
+    """An error that cannot be rebuilt from its attributes."""
 
     def __new__(cls, *, size: int) -> Self:
         return super().__new__(cls, size)
@@ -321,7 +321,7 @@ def test_errors_arrive_whatever_they_hold() -> None:
 
 
 class Unhashed(type):
-    """Of classes that cannot be looked up."""
+    """Objects of classes that cannot be looked up."""
 
     __hash__ = None  # type: ignore[assignment]
 

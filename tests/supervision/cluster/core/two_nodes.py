@@ -1,4 +1,4 @@
-"""Two nodes with a link between them: one in the test's own loop, the other in a thread, as far from it as another program's."""
+"""Two nodes with a link between them: one in the test's own loop, the other in a thread, as separate as another program's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 10.0
 
 
 class Counter(GenServer):
-    """Counts, says what it heard, and does what else the tests ask of a server."""
+    """A server with everything that the tests ask of one."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -43,7 +43,7 @@ class Counter(GenServer):
         return self.add(by)
 
     async def add_when_told(self) -> int:
-        """Count, once `go` has come; others are answered meanwhile."""
+        """Count once `go` has come; other calls are answered in between."""
         caller = self.caller
         self.owed = lambda: caller.reply(self.add())
         return later()  # type: ignore[no-any-return]  # stands for the number that comes later
@@ -53,11 +53,11 @@ class Counter(GenServer):
         self.owed()
 
     def echo(self, value: Any) -> Any:
-        """What was given."""
+        """The arguments of its start."""
         return value
 
     def all_heard(self) -> list[Any]:
-        """What was sent to it."""
+        """The messages that it got."""
         return self.heard
 
     def fail(self, error: BaseException) -> None:
@@ -65,24 +65,24 @@ class Counter(GenServer):
         raise error
 
     async def hold(self) -> None:
-        """Never answer."""
+        """Never reply."""
         await asyncio.Event().wait()
 
     def handle_call(self, request: Any, caller: Any) -> Any:
-        """Say who asks for what."""
+        """Reply with the caller and the request."""
         return Reply(("asked", request, caller.pid))
 
     def handle_cast(self, request: Any) -> None:
-        """Remember it."""
+        """Record the request."""
         self.heard.append(("told", request))
 
     def handle_info(self, message: Any) -> None:
-        """Remember it."""
+        """Record the message."""
         self.heard.append(message)
 
 
 class Trapper(Counter):
-    """Lives on when those die that it is linked to."""
+    """A process that survives the processes it is linked to."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -97,7 +97,7 @@ class Far:
         self.peering: Ref[Peering]
 
     async def do(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run something in it, as code of no process."""
+        """Run something on its thread, outside of any process."""
         call = contextvars.Context().run(
             asyncio.run_coroutine_threadsafe, function(*args, **kwargs), self.background.node.loop
         )
@@ -109,7 +109,7 @@ class Far:
         return await self.do(start, server, *args)
 
     def freeze(self) -> threading.Event:
-        """Have it do nothing at all until the event is set."""
+        """Block its loop until the event is set."""
         gate, frozen = threading.Event(), threading.Event()
 
         def wait() -> None:
@@ -151,7 +151,7 @@ async def _stopped(peering: Ref[Peering]) -> None:
 
 @asynccontextmanager
 async def pair(**options: Any) -> AsyncGenerator[tuple[Peers, Far]]:
-    """Both, connected."""
+    """Both nodes, connected."""
     async with here(**options) as peers, other_node(**options) as two:
         await peers.connect(two.peers.addresses)
         await two.do(two.peers.wait_for, peers.node.name)
@@ -159,7 +159,7 @@ async def pair(**options: Any) -> AsyncGenerator[tuple[Peers, Far]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Turn the loop until something holds."""
+    """Yield to the loop until the condition holds."""
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - what is waited for is another thread's
             await asyncio.sleep(0)

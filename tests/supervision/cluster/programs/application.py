@@ -1,4 +1,4 @@
-"""An application with a cluster: it says on a line what belongs to it, and then does what it was told to."""
+"""An application with a cluster: it prints the pids of its processes on a line, and then does what it was told to."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PATH = str(Path(__file__).resolve())
 
 
 class Tool(GenServer):
-    """Code of a user, in a node."""
+    """A server with a user's code, in a node."""
 
     def execute(self, *command: str) -> int:
-        """Start a program, and leave it to itself."""
+        """Start a program, and do not wait for it."""
         return subprocess.Popen(command, start_new_session=True).pid
 
     def stopped(self) -> None:
-        """Stand still."""
+        """Block."""
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def spin(self) -> None:
@@ -37,7 +37,7 @@ class Tool(GenServer):
 
 
 async def main(way: str) -> None:
-    """`way` is how it goes on: it waits, ends in order, ends at once, or has nodes that do not listen."""
+    """`way` says how it goes on: it waits, ends in order, ends at once, or has nodes that do not respond."""
     async with Node("application"):
         cluster = Cluster()
         await start(Supervisor, [cluster.child_spec()])

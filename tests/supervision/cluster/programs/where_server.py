@@ -1,4 +1,4 @@
-"""A server that says where it runs, for tests that have it started on another machine."""
+"""A server that tells where it runs, for tests that start it on another machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ server = Server("there")
 
 @server.tool
 def where() -> list[int]:
-    """Its process, and the one that has started it."""
+    """Its pid, and that of its parent."""
     return [os.getpid(), os.getppid()]
 
 
 @server.tool
 async def stay(mark: str) -> None:
-    """Say in that file that it runs, and never come back."""
+    """Create that file, and never return."""
     await asyncio.to_thread(Path(mark).write_text, str(os.getpid()), encoding="ascii")
     await asyncio.Event().wait()
 
