@@ -118,9 +118,9 @@ class _RefusalCounts:
     """The refusals of one event loop: when each kind was last logged, and how many were left out since."""
 
     def __init__(self) -> None:
-        self.told: dict[Hashable, float] = {}
+        self.logged_at: dict[Hashable, float] = {}
         self.left_out: dict[Hashable, int] = {}
-        self.waiting: set[Hashable] = set()
+        self.scheduled: set[Hashable] = set()
         """Kinds with a timer: after a flood no further refusal may come to report the count."""
 
 
@@ -145,9 +145,9 @@ def log_refusal(  # noqa: PLR0913 - what a line says
     if not is_on():
         return
     loop = asyncio.get_running_loop()
-    book = _counts_by_loop.setdefault(loop, _RefusalCounts())
+    counts = _counts_by_loop.setdefault(loop, _RefusalCounts())
     kind: Hashable = (status, setting, why.partition(" ")[0])
-    if kind not in book.told and len(book.told) >= _KINDS:
+    if kind not in counts.logged_at and len(counts.logged_at) >= _KINDS:
         kind = status
     data: dict[str, Any] = {
         "event": "refused",
@@ -162,25 +162,27 @@ def log_refusal(  # noqa: PLR0913 - what a line says
         "address": visible(address or ("" if peer is None else peer.forwarded or peer.address), _NAME) or None,
     }
     now = clock.now(loop)
-    if now - book.told.get(kind, -math.inf) >= REFUSAL_INTERVAL:
-        book.told[kind] = now
-        _log_one_refusal(data, book.left_out.pop(kind, 0))
+    if now - counts.logged_at.get(kind, -math.inf) >= REFUSAL_INTERVAL:
+        counts.logged_at[kind] = now
+        _log_one_refusal(data, counts.left_out.pop(kind, 0))
         return
-    book.left_out[kind] = book.left_out.get(kind, 0) + 1
-    if kind not in book.waiting:
-        book.waiting.add(kind)
-        loop.call_later(REFUSAL_INTERVAL, _log_left_out, loop, book, kind, data)
+    counts.left_out[kind] = counts.left_out.get(kind, 0) + 1
+    if kind not in counts.scheduled:
+        counts.scheduled.add(kind)
+        loop.call_later(REFUSAL_INTERVAL, _log_left_out, loop, counts, kind, data)
 
 
-def _log_left_out(loop: asyncio.AbstractEventLoop, book: _RefusalCounts, kind: Hashable, data: dict[str, Any]) -> None:
-    left, now = book.left_out.get(kind, 0), clock.now(loop)
-    if left and now - book.told[kind] < REFUSAL_INTERVAL:  # a later line has reported the count meanwhile
-        loop.call_later(REFUSAL_INTERVAL, _log_left_out, loop, book, kind, data)
+def _log_left_out(
+    loop: asyncio.AbstractEventLoop, counts: _RefusalCounts, kind: Hashable, data: dict[str, Any]
+) -> None:
+    left, now = counts.left_out.get(kind, 0), clock.now(loop)
+    if left and now - counts.logged_at[kind] < REFUSAL_INTERVAL:  # a later line has reported the count meanwhile
+        loop.call_later(REFUSAL_INTERVAL, _log_left_out, loop, counts, kind, data)
         return
-    book.waiting.discard(kind)
+    counts.scheduled.discard(kind)
     if left and is_on():
-        del book.left_out[kind]
-        book.told[kind] = now
+        del counts.left_out[kind]
+        counts.logged_at[kind] = now
         _log_one_refusal(data, left - 1)
 
 

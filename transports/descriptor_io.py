@@ -105,6 +105,7 @@ class PolledSource:
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._serve = serve
+        # Resumes the reader within the loop's callback; a future would resume it in the next turn of the loop.
         self._readable = DirectWakeup(self._loop)
         self._poll = select.poll()
         self._poll.register(

@@ -94,7 +94,9 @@ class Http1Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = (
             None  # serves all requests, from the first one to the end of the connection
         )
-        self._request_ready = DirectWakeup(connections.loop)  # where the task waits for the next request
+        # Where the task waits for the next request. A future would resume it in the next turn of the loop; this resumes it at once, within the
+        # callback for the request's bytes.
+        self._request_ready = DirectWakeup(connections.loop)
         self._next_request: Http1Request | None = None  # the request to serve next
         self._serving = False  # whether a request was begun and not finished
         self._served = 0
@@ -289,6 +291,8 @@ class Http1Connection(asyncio.Protocol):
                 if request is None:
                     await self._request_ready
                     continue
+                # Each request needs a context of its own, and a new task for each would cost its creation and another turn of the loop. So the
+                # coroutine starts in this task, in a copied context; only if it has to wait is the rest awaited here.
                 rest = start_in_context(self._context.copy(), self._answer(request))
                 if rest is not None:
                     await rest

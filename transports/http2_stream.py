@@ -56,7 +56,7 @@ class Http2Stream:
         self._end_delivered = False
         self._changed = asyncio.Event()
         self._head: tuple[int, list[Header]] | None = None
-        self._begun = False
+        self._head_sent = False
         self._bodiless = method == "HEAD"
 
     # --- called by the connection
@@ -95,7 +95,7 @@ class Http2Stream:
         except Exception:  # noqa: BLE001 - one request's trouble
             tracebacks.log_error(log, "%s %r ended in an error of the server", self.method, scope["path"])
         finally:
-            if not self.is_answered and not self.gone and self._head is None and not self._begun:
+            if not self.is_answered and not self.gone and self._head is None and not self._head_sent:
                 with suppress(StreamGone):
                     self._connection.send_head(self, [(b":status", b"500"), (b"content-length", b"0")], end=True)
                     self.is_answered = True
@@ -123,9 +123,9 @@ class Http2Stream:
         if self.gone:
             raise StreamGone("the peer has left this stream")
         match message["type"]:
-            case "http.response.start" if self._head is None and not self._begun:
+            case "http.response.start" if self._head is None and not self._head_sent:
                 self._start(message["status"], message.get("headers", ()))
-            case "http.response.body" if (self._begun or self._head is not None) and not self.is_answered:
+            case "http.response.body" if (self._head_sent or self._head is not None) and not self.is_answered:
                 await self._body(message.get("body", b""), more=message.get("more_body", False))
             case other:
                 raise RuntimeError(f"{other} is not valid here")
@@ -142,7 +142,7 @@ class Http2Stream:
     def _send_head(self, *, end: bool) -> None:
         assert self._head is not None
         (status, headers), self._head = self._head, None
-        self._begun = True
+        self._head_sent = True
         self._connection.send_head(self, [(b":status", b"%d" % status), *headers], end=end)
 
     async def _body(self, data: bytes, *, more: bool) -> None:

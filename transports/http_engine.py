@@ -39,31 +39,7 @@ from . import http_request as checks
 from .access_log import log_refusal
 from .http1_codec import RequestHead
 from .http_config import HttpConfig
-from .http_request import (
-    INSTANCE_HEADER,
-    JSON_HEADERS,
-    KEEP_ALIVE,
-    SESSION_HEADER,
-    STREAM_HEADERS,
-    BodyBudget,
-    HttpRequest,
-    Interruption,
-    PeerGone,
-    PublicDocumentRoutes,
-    RequestRefused,
-    body_budget_error,
-    body_size_error,
-    checked_headers,
-    cors_headers,
-    encode_event,
-    encode_events,
-    invalid_request,
-    preflight_headers,
-    refuse_for_scopes,
-    server_stopped_error,
-    session_lost_error,
-    stream_headers,
-)
+from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, Interruption, RequestRefused, invalid_request
 from .interfaces import EncodedReply, FeedEvent, HttpRefusal, Peer, RequestNotDelivered
 from .open_connections import TrustedProxies, host_in
 
@@ -127,16 +103,16 @@ class HttpEngine:
         program = own if key is None else hashlib.blake2b(key, digest_size=8, person=b"instance").hexdigest()
         # The header has two parts: the program and the process in it. Only the process that holds the session can vouch that a request was
         # not executed: if another one refuses, a proxy may have sent the request to both, and the first may have died of it.
-        self._instance: Headers = ((INSTANCE_HEADER, f"{program}.{own}"),)
+        self._instance: Headers = ((checks.INSTANCE_HEADER, f"{program}.{own}"),)
         self._router = router
         self._authenticator: Authenticator = NoAuthentication() if authenticator is None else authenticator
-        self._documents = PublicDocumentRoutes(self._authenticator)
+        self._documents = checks.PublicDocumentRoutes(self._authenticator)
         self._hosts = checks.AllowedHosts(config)
         self._origins = checks.AllowedOrigins(config)
         self._proxies = TrustedProxies(config.trusted_proxies)
         self._peer_for = lru_cache(maxsize=1024)(self._unauthenticated_peer)
         self._paths = {config.path.rstrip("/") or "/", *(("/",) if config.serve_root else ())}
-        self.bodies = BodyBudget(config.bodies)
+        self.bodies = checks.BodyBudget(config.bodies)
         """The memory budget for bodies. A share is returned when its body is complete, before the message is parsed, or was given up."""
         self._methods = config.methods
         self._limits = MessageLimits.of_size(config.max_body)
@@ -222,7 +198,7 @@ class HttpEngine:
                 setting=refusal.setting,
             )
             await http_request.reply(refusal.status, (*refusal.headers, *known), refusal.body)
-        except PeerGone:
+        except checks.PeerGone:
             pass
         except (asyncio.CancelledError, GeneratorExit):
             raise
@@ -258,14 +234,14 @@ class HttpEngine:
         self._check_origin(http_request)
         if method == "OPTIONS":
             await http_request.reply(
-                204, preflight_headers(methods, self._authenticator.headers, crossing="origin" in folded)
+                204, checks.preflight_headers(methods, self._authenticator.headers, crossing="origin" in folded)
             )
             return
         admitted = await self._authenticator.authenticate(method, whole, folded, http_request.peer)
         if isinstance(admitted, HttpRefusal):
             raise RequestRefused(
                 admitted.status,
-                checked_headers(admitted),
+                checks.checked_headers(admitted),
                 admitted.body,
                 why=admitted.why or "The authenticator refused it",
             )
@@ -295,7 +271,7 @@ class HttpEngine:
             message = "Pages of this Origin may not call; if they should, say so in allowed_origins"
             raise invalid_request(403, message, seen=origin, setting="allowed_origins")
         if origin is not None:
-            http_request.cors = cors_headers(origin)
+            http_request.cors = checks.cors_headers(origin)
 
     def _check_version(self, http_request: HttpRequest, id: RequestId | None = None) -> str:
         """The revision the request names; without one, the default."""
@@ -308,7 +284,7 @@ class HttpEngine:
         return said
 
     def _session(self, http_request: HttpRequest, id: RequestId | None = None) -> SessionHandle:
-        if not (name := http_request.headers.get(SESSION_HEADER)):
+        if not (name := http_request.headers.get(checks.SESSION_HEADER)):
             raise invalid_request(400, "Mcp-Session-Id header required", id)
         session = self._router.find(name, http_request.peer)
         if session is None or session.channel is not None:  # a session with a channel has its peer on another transport
@@ -358,23 +334,23 @@ class HttpEngine:
             raise invalid_request(415, "Unsupported Media Type: send the body without a Content-Encoding")
         length = headers.get("content-length", "")
         if length.isdecimal() and (len(length) > _LONGEST_LENGTH or int(length) > config.max_body):
-            raise body_size_error(config)
+            raise checks.body_size_error(config)
         if isinstance(body, bytes):
             data = body
             if self.bodies.used:  # with an empty budget there is room, and the share would be returned at once
                 with self.bodies.body(http_request.peer) as share:
                     if not share.take(len(data)):
-                        raise body_budget_error()
+                        raise checks.body_budget_error()
         else:
             with self.bodies.body(http_request.peer) as share:
                 data = await body(share)
         if len(data) > config.max_body:
-            raise body_size_error(config)
+            raise checks.body_size_error(config)
         return data
 
     async def _report_broken_answer(self, http_request: HttpRequest, error: RemoteProtocolError) -> None:
         """Pass an invalid answer to the session as an error: the session waits for it."""
-        name = http_request.headers.get(SESSION_HEADER)
+        name = http_request.headers.get(checks.SESSION_HEADER)
         session = self._router.find(name, http_request.peer) if name and error.response_to is not None else None
         if session is not None:
             with contextlib.suppress(ProcessExited):
@@ -382,17 +358,17 @@ class HttpEngine:
 
     def _has_session(self, http_request: HttpRequest) -> bool:
         """Whether the request names a session, or has to."""
-        return self._sessions and (self.config.require_session or SESSION_HEADER in http_request.headers)
+        return self._sessions and (self.config.require_session or checks.SESSION_HEADER in http_request.headers)
 
     async def _request(self, http_request: HttpRequest, request: JsonRpcRequest, accepted: tuple[str, ...]) -> None:
         is_initialize = request.method == "initialize"
         version = versions.DEFAULT_NEGOTIATED if is_initialize else self._check_version(http_request, request.id)
-        if is_initialize and self._sessions and SESSION_HEADER not in http_request.headers:
+        if is_initialize and self._sessions and checks.SESSION_HEADER not in http_request.headers:
             started = await self._result_or_none(self._router.start_session(http_request.peer, request))
             if started is None:
                 raise invalid_request(503, "The server is shutting down", request.id)
             session, reply = started
-            named = [checks.checked_header(SESSION_HEADER, session.id)] if session is not None else []
+            named = [checks.checked_header(checks.SESSION_HEADER, session.id)] if session is not None else []
             await self._reply(http_request, reply, accepted, (*named, *self._instance))
             return
         streamed = checks.EVENTS in accepted and not is_initialize
@@ -412,7 +388,7 @@ class HttpEngine:
             await self._stream(http_request, result, session, request.id, silent=quiet_for >= self._quiet_after)
         else:
             final = await self._result_or_none(self._final_reply(result, request.id))
-            await self._reply(http_request, final or EncodedReply(server_stopped_error(request.id)), accepted)
+            await self._reply(http_request, final or EncodedReply(checks.server_stopped_error(request.id)), accepted)
 
     async def _ask_session(self, session: SessionHandle, request: JsonRpcRequest, quiet: float | None) -> SessionReply:
         try:
@@ -421,7 +397,7 @@ class HttpEngine:
             raise invalid_request(404, "Unknown Mcp-Session-Id", request.id) from None
         except ProcessExited:
             return EncodedReply(
-                session_lost_error(request.id)
+                checks.session_lost_error(request.id)
             )  # not 404: on that a client opens a new session and repeats the call, which may have been executed
 
     async def _reply_or_stopped(self, reply: Coroutine[Any, Any, SessionReply], id: RequestId) -> SessionReply:
@@ -432,7 +408,7 @@ class HttpEngine:
                 return await reply
             finally:
                 self._interruptible_calls.discard(wait)
-        return EncodedReply(server_stopped_error(id))
+        return EncodedReply(checks.server_stopped_error(id))
 
     async def _result_or_none(self, work: Coroutine[Any, Any, T]) -> T | None:
         """The result, or None if the server stops while this waits."""
@@ -454,16 +430,16 @@ class HttpEngine:
         """
         if answer is None:
             if checks.EVENTS in accepted:
-                await http_request.reply(200, (*STREAM_HEADERS, *headers), KEEP_ALIVE)
+                await http_request.reply(200, (*STREAM_HEADERS, *headers), checks.KEEP_ALIVE)
             else:
                 await http_request.reply(202, headers)
             return
         if answer.needs:
-            await refuse_for_scopes(http_request, self._authenticator, answer, self._instance)
+            await checks.refuse_for_scopes(http_request, self._authenticator, answer, self._instance)
             return
         streamed = accepted[0] == checks.EVENTS and (self.config.honour_accept_order or len(accepted) == 1)
         if streamed and answer.status == 200:  # noqa: PLR2004 - any other outcome is told by its status
-            await http_request.reply(200, (*STREAM_HEADERS, *headers), encode_event(FeedEvent("", answer.body)))
+            await http_request.reply(200, (*STREAM_HEADERS, *headers), checks.encode_event(FeedEvent("", answer.body)))
         else:
             await http_request.reply(answer.status, (*JSON_HEADERS, *headers), answer.body)
 
@@ -477,7 +453,7 @@ class HttpEngine:
                         last = EncodedReply(event.data)
         finally:
             feed.leave()
-        return last or EncodedReply(session_lost_error(id))
+        return last or EncodedReply(checks.session_lost_error(id))
 
     # --- GET and DELETE
 
@@ -523,10 +499,7 @@ class HttpEngine:
         *,
         silent: bool = False,
     ) -> None:
-        """Send a feed's events until it ends.
-
-        `id` is the request that the feed has to answer, if any; `silent` sends a comment first.
-        """
+        """Send a feed's events until it ends. `id` is the request that it has to answer, if any; `silent` sends a comment first."""
         responder, retry = http_request.responder, self._retry
         answered = id is None
         pulse = self.config.heartbeat if answered else self._heartbeat
@@ -534,8 +507,10 @@ class HttpEngine:
         sending = True
         try:
             http_request.has_replied = True
-            await responder.stream_start(200, (*stream_headers(session.id if session else ""), *http_request.cors))
-            if silent and not await responder.stream_chunk(KEEP_ALIVE):
+            await responder.stream_start(
+                200, (*checks.stream_headers(session.id if session else ""), *http_request.cors)
+            )
+            if silent and not await responder.stream_chunk(checks.KEEP_ALIVE):
                 return
             with wait:
                 if not answered:
@@ -546,7 +521,7 @@ class HttpEngine:
                     sending = True
                     if events is None:
                         break
-                    for piece in encode_events(events, retry) if events else (KEEP_ALIVE,):
+                    for piece in checks.encode_events(events, retry) if events else (checks.KEEP_ALIVE,):
                         if not await responder.stream_chunk(piece):
                             return
                     if events:
@@ -555,9 +530,9 @@ class HttpEngine:
             if wait.fired and sending:
                 return  # in the middle of an event, to a peer that does not read: nothing more can be sent
             if wait.fired:
-                await responder.stream_chunk(encode_event(FeedEvent("", server_stopped_error(id))))
+                await responder.stream_chunk(checks.encode_event(FeedEvent("", checks.server_stopped_error(id))))
             elif not answered and (session is None or self._router.find(session.id, http_request.peer) is None):
-                await responder.stream_chunk(encode_event(FeedEvent("", session_lost_error(id))))
+                await responder.stream_chunk(checks.encode_event(FeedEvent("", checks.session_lost_error(id))))
         finally:
             self._interruptible_calls.discard(wait)
             feed.leave()
@@ -668,7 +643,9 @@ class LegacySse:
             session = self._router.find(name, http_request.peer) if error.response_to is not None else None
             if session is not None:
                 with contextlib.suppress(ProcessExited):
-                    await session.respond(JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data)))
+                    await session.respond(
+                        JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data))
+                    )
             raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
         session = self._router.find(name, http_request.peer)
         if session is None or session.channel is None:
@@ -698,7 +675,7 @@ def _session_id(query: str) -> str:
 
 
 def _legacy_events(events: Sequence[FeedEvent]) -> bytes:
-    return b"".join(sse.encode_event("", event.data, "message") for event in events if event.data) or KEEP_ALIVE
+    return b"".join(sse.encode_event("", event.data, "message") for event in events if event.data) or checks.KEEP_ALIVE
 
 
 class NoAuthentication:

@@ -1,7 +1,8 @@
-"""Requests: one from its beginning to what ends it (an answer, the deadline, a loss, its caller's end), and all of one connection.
+"""Requests to a server: `PendingRequest`, one from its beginning to its outcome, and `RequestTable`, all of one connection.
 
-A request is settled exactly once. It belongs to two: its caller awaits it, and the connection has it in its table for as long as the server may
-answer. Whichever ends it first decides; when that was not the connection, it hears of it as `RequestWithdrawn`, and tells the server.
+A request is settled exactly once: by a reply, its deadline, a loss, or its caller's end. The caller awaits it, and the connection has it in its
+table for as long as the server may answer. The first of the two to settle it wins; when that was the caller, the connection gets a
+`RequestWithdrawn` and notifies the server.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from .errors import ClientError
 
 OutcomeCallback: TypeAlias = "Callable[[dict[str, Any] | None, BaseException | None], object]"
-"""Is told the result of a request, or the error."""
+"""Called with the result of a request, or with its error."""
 IDEMPOTENT: Final = frozenset(
     (
         "ping",
@@ -64,41 +65,41 @@ IDEMPOTENT: Final = frozenset(
         "tasks/result",
     )
 )
-"""Requests that may be sent once more when it is unknown whether the server has seen them."""
+"""Methods whose requests may be sent again when it is unknown whether the server has seen them."""
 
 
 class RequestWithdrawn(NamedTuple):
-    """To the connection: the caller does not wait for this request any more."""
+    """To the connection: the caller stopped waiting for this request."""
 
     request: PendingRequest
     reason: str
 
 
 class PendingRequest:
-    """A request that is under way."""
+    """One request, as its caller and the connection share it."""
 
-    # Most are as it is here, from their beginning to their end.
+    # Defaults on the class: most requests keep these to their end, so an instance stores only the exceptions.
     waits = True
     resends = 0
-    """How often it was sent again."""
+    """How often it was resent after a loss."""
     held = 0
-    """How often the server wanted to be asked later; less than 0 while it waits for that."""
+    """How often the server answered with a retry-later error; negative while the request waits for that time."""
     token: str | int | None = None
     task: str | None = None
-    """The task that the server has made of it, while that is followed."""
+    """The id of the task that the server made of it, while its progress is followed."""
     wire: Pid | None = None
-    """On which wire it is under way; None while it waits."""
+    """The wire that it was sent on; None while it waits."""
     deadline: float | None = None
-    """When it falls due, on the loop's clock."""
+    """The deadline on the loop's clock."""
     connection: Process | None = None
-    """The one that has it in its table, and has to be told when it is cancelled."""
+    """The connection that has it in its table, and has to be told when it is cancelled."""
     _owner: Process | None = None
     _progress_updates: deque[Progress] | None = None
-    """How far it has come, as it was told and not yet read."""
+    """Progress that was received and not read yet."""
     _wakeup: Wakeup
 
     def __init__(self, loop: asyncio.AbstractEventLoop, id: int, method: str, params: Mapping[str, Any] | None) -> None:
-        """Made by a `Line`."""
+        """Made by `Line.begin`."""
         self.id = id
         self.method = method
         self.params = params
@@ -116,11 +117,13 @@ class PendingRequest:
             return (yield from future)
         except asyncio.CancelledError:
             if future.cancelled():
-                self.settle(None)  # which was done: what is left is to let go of the caller
+                self.settle(
+                    None
+                )  # the future is done already: this only removes the exit waiter at the caller's process
                 self._withdraw("cancelled")
                 task = asyncio.current_task()
                 if task is not None and not task.cancelling():
-                    raise RequestCancelled from None  # another reader of it was cancelled, and with it the request
+                    raise RequestCancelled from None  # another task that awaited it was cancelled, and with it the request
             raise
 
     async def result(self) -> dict[str, Any]:
@@ -128,7 +131,7 @@ class PendingRequest:
         return await self
 
     async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
-        """How it goes, until it is settled, or with `of_task` until the task has ended that it has become; for one reader."""
+        """Progress until the request is settled, or with `of_task` until the task that it became has ended; for one reader."""
         steps = self._progress_updates
         if steps is None:
             return
@@ -140,12 +143,12 @@ class PendingRequest:
             await self._wakeup.wait()
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the request: its caller does not want it any more."""
+        """Cancel the request."""
         if self.settle(None, RequestCancelled(reason)):
             self._withdraw(reason)
 
     def when_settled(self, tell: OutcomeCallback) -> None:
-        """Have `tell` called with the outcome, once, and soon."""
+        """Call `tell` with the outcome once, soon after the request is settled."""
 
         def done(future: asyncio.Future[dict[str, Any]]) -> None:
             if future.cancelled():
@@ -158,17 +161,17 @@ class PendingRequest:
 
     @property
     def settled(self) -> bool:
-        """Whether its outcome is decided."""
+        """Whether the request has its outcome."""
         return self._future.done()
 
     # --- for the line
 
     def expect_progress(self, most: int) -> None:
-        """Keep what is told of it."""
+        """Keep the last `most` progress notifications for the reader."""
         self._progress_updates, self._wakeup = deque(maxlen=most), Wakeup()
 
     def begin(self, node: Node, seconds: float | None) -> None:
-        """Start its deadline, and tie it to the calling process: when that ends, so does the request."""
+        """Start the deadline, and tie the request to the calling process: it is cancelled when that ends."""
         owner = self._owner = current.get()
         if owner is not None:
             owner.add_exit_waiter(self)
@@ -193,33 +196,33 @@ class PendingRequest:
             future.set_result(result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a result
         else:
             future.set_exception(error)
-            future.exception()  # marks it as seen: the caller may be gone
+            future.exception()  # marks it as retrieved: the caller may be gone, and asyncio would log the error
         return True
 
     def expire(self, seconds: float) -> None:
-        """The deadline is over."""
+        """Fail the request: its deadline is over."""
         if self.settle(None, RequestTimeout(self.method, seconds)):
             self._withdraw("timeout")
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
-        """The process that asked is gone."""
+        """Called when the calling process has ended."""
         self._owner = None
         self.cancel("the caller has ended")
 
     def tell(self, progress: Progress) -> None:
-        """How far it has come."""
+        """Add a progress notification for the reader."""
         if self._progress_updates is not None:
             self._progress_updates.append(progress)
             self._wakeup.wake()
 
     def task_over(self) -> None:
-        """The task has ended, or is followed no more."""
+        """End the progress: the task has ended, or is no longer followed."""
         self.task = None
         if self._progress_updates is not None:
             self._wakeup.wake()
 
     def _withdraw(self, reason: str) -> None:
-        """Have the connection forget it, and tell the server, unless it did so already."""
+        """Have the connection forget the request and notify the server, unless it has done so already."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.send(RequestWithdrawn(self, reason), exempt=True)
@@ -229,7 +232,7 @@ class PendingRequest:
 
 
 class InternalRequest(PendingRequest):
-    """A request of the connection's own."""
+    """A request that the connection itself makes: `initialize`, `ping`, or a renewed subscription."""
 
     def __init__(
         self,
@@ -239,7 +242,7 @@ class InternalRequest(PendingRequest):
         params: Mapping[str, Any] | None,
         then: OutcomeCallback,
     ) -> None:
-        """`then` is told the outcome, once, in the moment when it is decided."""
+        """`then` is called with the outcome, once, at the moment when the request is settled."""
         super().__init__(loop, id, method, params)
         self.idempotent = False
         self.on_outcome = then
@@ -253,32 +256,32 @@ class InternalRequest(PendingRequest):
 
 
 RESENDS: Final = 1
-"""How often a request that was lost is sent again."""
+"""How often a lost request is sent again."""
 HOLDS: Final = 8
-"""How often a request is sent again because the server wanted to be asked later."""
+"""How often a request is sent again after retry-later errors."""
 _TOO_MANY: Final = 429
 LONGEST: Final = 60.0
-"""Seconds; a handshake waits no longer, also if the server says so."""
+"""The longest pause in seconds before another handshake, also when the server asks for more."""
 _PAUSES: Final = Backoff(first=1.0, longest=LONGEST)
-"""How long to wait where the server does not say it."""
+"""The pauses after a retry-later error that names no time."""
 _SPREAD: Final = 0.25
-"""By what part a pause may be longer, so that all that were refused at once do not come back at once."""
+"""Jitter: the part by which a pause may be longer, so that requests refused together do not return together."""
 
 
 FOLLOWED: Final = 256
-"""How many tasks of one connection are followed at once; the oldest goes first."""
+"""How many tasks of one connection are followed at once; the oldest is dropped first."""
 _ABOUT_A_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 
 
 class RetryDue(NamedTuple):
-    """To the connection: a request that the server wanted to hear later can be sent again."""
+    """To the connection: the pause of a request that the server put off is over."""
 
     request: PendingRequest
 
 
 class ReadyTimeout(NamedTuple):
-    """To the connection: a request has waited for the server to be ready for as long as any may."""
+    """To the connection: a request has waited for the handshake as long as `patience` allows."""
 
     request: PendingRequest
 
@@ -293,22 +296,22 @@ class RequestTable:
         self.tokens: dict[str | int, PendingRequest] = {}
         self.wire: ClientWire | None = None
         self._followed: dict[str, PendingRequest] = {}
-        """By their ids, the tasks whose progress is told to the calls that they were made of."""
+        """Tasks by id whose progress goes to the call that they were made of."""
         self.strays = 0
-        """How many answers came that no request waits for: too late, twice, or to nothing that was asked."""
+        """Replies that no request waits for: late, duplicate, or with an unknown id."""
         self._needs: dict[str, str | None] = {}
 
     def __len__(self) -> int:
         return len(self.table)
 
     def waiting_on(self, wire: Pid) -> bool:
-        """Whether something is under way there."""
+        """Whether any request is under way on this wire."""
         return any(entry.wire == wire for entry in self.table.values())
 
-    # --- out
+    # --- outgoing
 
     def take(self, entry: PendingRequest) -> None:
-        """Send it, let it wait, or refuse it."""
+        """Send the request, hold it, or refuse it."""
         if entry.settled:
             return
         error = self.refusal(entry)
@@ -329,7 +332,7 @@ class RequestTable:
             self._limit_wait(entry)
 
     def _limit_wait(self, entry: PendingRequest) -> None:
-        """It waits for the server to be ready, and no longer than requests may."""
+        """Bound how long a held request waits for the server to be ready."""
         patience, process = self._line.patience, self._line.process
         if patience is None or process is None or type(entry) is not PendingRequest:
             return
@@ -337,7 +340,7 @@ class RequestTable:
             send_after(patience, process.pid, ReadyTimeout(entry))
 
     def on_ready_timeout(self, entry: PendingRequest) -> None:
-        """It may not wait any longer; nothing when it was sent meanwhile."""
+        """Fail a request that waited too long; a no-op when it was sent meanwhile."""
         line = self._line
         if self.table.get(entry.id) is not entry or entry.wire is not None or entry.held < 0 or self.wire is not None:
             return
@@ -346,7 +349,7 @@ class RequestTable:
         self.end(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
 
     def refusal(self, entry: PendingRequest) -> ClientError | None:
-        """Why it can neither be sent nor wait in the present phase."""
+        """The error for a request that can neither be sent nor wait in the present phase; None if it can."""
         line = self._line
         phase = line.phase
         if self.wire is not None:
@@ -363,7 +366,7 @@ class RequestTable:
         return None
 
     def send(self, entry: PendingRequest) -> None:
-        """Give it to the wire, which is there."""
+        """Send the request on the wire, which must be ready."""
         wire = self.wire
         assert wire is not None
         method, params = entry.method, entry.params
@@ -400,16 +403,16 @@ class RequestTable:
         )
 
     def flush(self) -> None:
-        """The wire is ready for what has waited, in the order in which it came."""
+        """Send all held requests, in the order in which they were made."""
         self._needs.clear()
         waiting = [entry for entry in self.table.values() if entry.wire is None and entry.held >= 0]
         for entry in sorted(waiting, key=attrgetter("id")):
             self.send(entry)
 
-    # --- in
+    # --- incoming
 
     def on_reply(self, answer: JsonRpcResponse | JsonRpcError, wire: Pid) -> PendingRequest | None:
-        """Settle the request that it answers; returns that request, if it was still open."""
+        """Settle the request of this reply. Returns that request, if it was still open."""
         entry = self._pop_from(wire, answer.id)
         if entry is None:
             self.strays += 1
@@ -423,7 +426,7 @@ class RequestTable:
         return entry
 
     def _look_for_task(self, entry: PendingRequest, answer: JsonRpcResponse | JsonRpcError) -> None:
-        """The token of a call stays good for as long as the task lives that the server has made of it."""
+        """Keep a call's progress token for as long as the task lives that the server made of the call."""
         if type(entry) is not PendingRequest or entry.params is None:
             return
         if entry.method in _ABOUT_A_TASK:
@@ -441,7 +444,7 @@ class RequestTable:
                     self._unfollow(next(iter(self._followed)))
 
     def on_task_status(self, params: Mapping[str, Any]) -> None:
-        """The server tells how a task is doing."""
+        """A task's status changed: stop following it when it has ended."""
         if _has_ended(params):
             self._unfollow(params.get("taskId"))
 
@@ -453,13 +456,13 @@ class RequestTable:
             entry.task_over()
 
     def on_broken_reply(self, error: RemoteProtocolError, wire: Pid) -> None:
-        """An answer that is none: its request has no other."""
+        """Settle the request of an invalid reply: no other one will come."""
         entry = self._pop_from(wire, error.response_to)
         if entry is not None:
             entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
 
     def on_progress(self, params: Mapping[str, Any]) -> None:
-        """How far a request of ours has come."""
+        """Pass a progress notification to its request."""
         token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")
         entry = self.tokens.get(token) if isinstance(token, str | int) else None
         if entry is None or not _is_number(done):
@@ -470,7 +473,7 @@ class RequestTable:
     # --- the end
 
     def pop(self, id: RequestId) -> PendingRequest | None:
-        """Take it out of the table."""
+        """Remove the request from the table."""
         entry = self.table.pop(id, None)
         if entry is not None:
             entry.connection = None
@@ -479,17 +482,17 @@ class RequestTable:
         return entry
 
     def _pop_from(self, wire: Pid, id: RequestId | None) -> PendingRequest | None:
-        """The same, if it was asked on that wire: a number alone is easily guessed, and one that waits was not asked at all."""
+        """The same, if the request was sent on that wire: ids are easily guessed, and a held request was not sent at all."""
         entry = None if id is None else self.table.get(id)
         return self.pop(entry.id) if entry is not None and entry.wire == wire else None
 
     def end(self, entry: PendingRequest, error: BaseException) -> None:
-        """Take it out and settle it with that."""
+        """Remove the request, and settle it with this error."""
         self.pop(entry.id)
         entry.settle(None, error)
 
     def on_withdrawn(self, message: RequestWithdrawn, wires: Mapping[Pid, ClientWire]) -> None:
-        """Its caller does not wait any more: the server is told, if it may know of it."""
+        """The caller stopped waiting: notify the server, if the request may have reached it."""
         entry = message.request
         if self.table.get(entry.id) is not entry:
             return
@@ -502,10 +505,10 @@ class RequestTable:
         try:
             wire.send(encode_notification("notifications/cancelled", params))
         except WireFull:
-            return  # the server will do it for nothing
+            return  # the wire is full: the server will answer in vain
 
     def lose(self, entry: PendingRequest, cause: TransportError, *, seen: bool) -> None:
-        """It will not be answered where it was sent; it is sent again, or settled."""
+        """The request will not be answered on its wire: send it again if that is safe, or fail it."""
         if entry.settled:
             self.pop(entry.id)
         elif type(entry) is not PendingRequest or not cause.is_temporary or (seen and not entry.idempotent):
@@ -520,7 +523,7 @@ class RequestTable:
             self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))
 
     def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
-        """The server wants to be asked later: so it is, if that is before the deadline."""
+        """The server wants to be asked later: hold the request until then, if that is before its deadline."""
         process = self._line.process
         assert process is not None
         now = process.node.loop.time()
@@ -536,14 +539,14 @@ class RequestTable:
         send_after(pause + more * process.node.random.random(), process.pid, RetryDue(entry))
 
     def on_retry_due(self, entry: PendingRequest) -> None:
-        """It has waited as long as the server wanted."""
+        """The pause that the server asked for is over: send the request again."""
         if self.table.get(entry.id) is not entry:
             return
         entry.held = -entry.held
         self._again(entry)
 
     def _again(self, entry: PendingRequest) -> None:
-        """Send what is in the table once more, or let it wait, or say why not."""
+        """Send a request of the table again, hold it, or fail it."""
         error = self.refusal(entry)
         if error is not None:
             self.end(entry, error)
@@ -551,20 +554,20 @@ class RequestTable:
             self._proceed(entry)
 
     def lose_all(self, wire: Pid, cause: TransportError) -> None:
-        """That wire has ended."""
+        """Lose every request of a wire that has ended."""
         seen = not isinstance(cause, ConnectFailed)
         for entry in [entry for entry in self.table.values() if entry.wire == wire]:
             self.lose(entry, cause, seen=seen)
 
     def refuse(self) -> None:
-        """The phase has changed: what must not wait in it is told why."""
+        """After a change of phase: fail the held requests that may not wait in it."""
         for entry in [entry for entry in self.table.values() if entry.wire is None]:
             error = self.refusal(entry)
             if error is not None:
                 self.end(entry, error)
 
     def end_all(self, why: Callable[[PendingRequest], BaseException]) -> None:
-        """The connection is over."""
+        """Fail every request: the connection has ended."""
         for entry in tuple(self.table.values()):
             self.end(entry, why(entry))
         for task in tuple(self._followed):
@@ -572,15 +575,15 @@ class RequestTable:
 
 
 def parked(line: ConnectionLine) -> ClientError:
-    """Why a parked connection answers nothing."""
+    """The error for requests to a parked connection."""
     return line.cause if isinstance(line.cause, InitFailed) else Parked(line.name, line.cause)
 
 
 def _has_ended(task: Mapping[str, Any]) -> bool:
-    status = task.get("status")  # the server's own word for it, which may be anything
+    status = task.get("status")  # as the server sent it: any JSON value
     return isinstance(status, str) and status in _ENDED
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """A bool is none: it would be taken for 1, here and by whatever the number is passed on to."""
+    """Whether this is a number. A bool is not: Python and the receivers of the number would take it for 1."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,8 +1,9 @@
-"""The connection: one process that keeps a way to a server open, and owns what is under way on it.
+"""The connection to a server: a state machine process that keeps a wire open and owns the requests under way on it.
 
-It never runs a user's code and never waits. Requests come from lines; it gives them to the wire when it is ready, and keeps them while it
-is not. Answers settle them. When the wire ends they are settled at once, or sent again where that cannot do harm; then another wire is
-opened: at once, and with pauses that grow. The handler's work is done by processes of its own (`server_requests`).
+It runs no user code and never blocks. Requests arrive as messages from a `ConnectionLine`; they go to the wire while the connection is ready, and
+are held while it is not. Replies from the wire settle them. When the wire ends, each request fails at once, or is sent again if it is
+idempotent; the next wire is opened at once, later ones with growing pauses. Handlers run in processes of their own (`server_requests`).
+When this process dies its requests fail with `RequestLost`, unread ones pass to the successor that its supervisor starts, and the line stays valid.
 """
 
 from __future__ import annotations
@@ -100,25 +101,25 @@ if TYPE_CHECKING:
     from .pending_requests import OutcomeCallback
 
 _SAMPLE: Final = 60
-"""So much is shown of what a server says that is no message."""
+"""Characters of an invalid message that an error quotes."""
 _PING: Final = GenericTimeout("ping")
 _PONG: Final = GenericTimeout("pong")
 
 
 class WireCloseTimeout(NamedTuple):
-    """To the connection: a wire that was told to end should have."""
+    """To the connection: a wire was told to end, and its grace is over."""
 
     wire: Pid
 
 
 class ServerConnection(GenStatem[Phase]):
-    """One server's."""
+    """The process that keeps one server connected."""
 
     traps_exit: ClassVar[bool] = True
     initial: ClassVar[Any] = Phase.CONNECTING
 
     def __init__(self, line: ConnectionLine, route: Route, handler: ClientHandler) -> None:
-        """`line` is the handle whose requests it answers; `route` says where the server is."""
+        """`line` is the handle that its callers hold; `route` opens wires to the server."""
         self.line = line
         self.settings = line.settings
         self.requests = RequestTable(line)
@@ -127,28 +128,28 @@ class ServerConnection(GenStatem[Phase]):
         self._route = route
         self._initialize_params = initialize_params(line.settings, handler.capabilities())
         self._wire: ClientWire | None = None
-        """The one that is in use, or about to be."""
+        """The wire in use, or in its handshake."""
         self._wires: dict[Pid, ClientWire] = {}
-        """All that have not ended yet."""
+        """All wires that have not ended yet, those that were replaced included."""
         self._invalid_input = (0, "")
-        """How often something came on the wire that was no message, and how the last one began."""
+        """How many invalid messages came on the wire, and the beginning of the last one."""
         self._pending_transition: Next[Phase] | Stop | None = None
-        """Where the machine goes once the event is worked off,"""
+        """The transition to make when the current event is handled."""
         self._timer_actions: list[Action] = []
-        """and which timers begin or end with that."""
+        """Timers to start or cancel with that transition."""
         self._proven = False
-        """Whether anything was answered since the handshake."""
+        """Whether the server has answered anything since the handshake."""
         self._failures = 0
-        """How often it has come to nothing in a row."""
+        """Failures in a row, of attempts and of connections that were ready; sets the backoff."""
         self._ready_at: float | None = None
         self._missed_pings = 0
 
     def init(self) -> Next[Phase]:
-        """Take the line over, and begin."""
+        """Take over the line and the requests that it held, and start to connect."""
         process, line = self.process, self.line
         encode_request(
             0, "initialize", self._initialize_params
-        )  # what cannot be said raises now, and not at each attempt
+        )  # settings that cannot be encoded raise here, and not at each attempt
         register(line.key)
         line.process = process
         line.move(Phase.CONNECTING)
@@ -161,18 +162,18 @@ class ServerConnection(GenStatem[Phase]):
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process has ended, for whatever reason: settle its requests, or pass them on to a successor."""
+        """Called when the process has ended, for any reason: settle its requests, or pass them on to the successor."""
         line = self.line
         line.process = None
         if is_orderly(reason):
             line.move(Phase.CLOSED)
         else:
             line.move(Phase.CONNECTING if line.supervised else Phase.CLOSED, _connection_lost(reason))
-        self._settle_all(reason)  # after that: a handshake that ends so is no failed attempt
+        self._settle_all(reason)  # after `move`: a handshake that ends here is not a failed attempt
         self._pass_on(reason)
 
     def _pass_on(self, reason: ExitReason) -> None:
-        """Requests still unread in the mailbox: certainly not sent, so a successor may have them."""
+        """Requests that were still unread in the mailbox were never sent, so the successor may send them."""
         line = self.line
         coming, line.unread = line.unread, {}
         for pending in coming:
@@ -180,7 +181,7 @@ class ServerConnection(GenStatem[Phase]):
             if is_orderly(reason):
                 pending.settle(None, ClientClosed("the client was closed"))
             elif line.supervised and pending.waits and pending.deadline is not None:
-                line.held.append(pending)  # a successor is not certain, but its deadline is
+                line.held.append(pending)  # its deadline bounds the wait, also when no successor comes
             else:
                 pending.settle(None, RequestLost(pending.method, _connection_lost(reason), maybe_done=False))
 
@@ -203,7 +204,7 @@ class ServerConnection(GenStatem[Phase]):
                 kill(wire.pid)
 
     def report_state(self) -> str:
-        """What a crash report says: nothing of what client or server have said."""
+        """The state for crash reports, without any content of messages."""
         return (
             f"connection {self.line.name}, {len(self.requests)} requests, {len(self.server_requests)} server requests"
         )
@@ -217,21 +218,21 @@ class ServerConnection(GenStatem[Phase]):
 
     @event
     def send_notification(self, frame: bytes) -> None:
-        """A notification for the server."""
+        """Send an encoded notification to the server."""
 
     @event
     def retry(self) -> None:
-        """Try now."""
+        """Leave backoff or parked, and connect now."""
 
     @event
     def close(self) -> None:
-        """End in order."""
+        """Close the connection in order."""
 
     # --- states
 
     @state(Phase.CONNECTING, to=(Phase.INITIALIZING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
     def connecting(self, event: Event) -> Result[Phase]:
-        """A wire is about to be opened."""
+        """A wire is being opened."""
         return self._open() if type(event) is Internal else self._common(event)
 
     @state(
@@ -239,19 +240,19 @@ class ServerConnection(GenStatem[Phase]):
         to=(Phase.READY, Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END),
     )
     def initializing(self, event: Event) -> Result[Phase]:
-        """The server was greeted, and has not answered."""
+        """`initialize` was sent, and is not answered yet."""
         if type(event) is not StateTimeout:
             return self._common(event)
         text = f"initialize: no answer within {self.settings.init_timeout:g} s"
         times, sample = self._invalid_input
         if times:
             often = f"{times} times" if times > 1 else "once"
-            text += f"; what came instead was no message, {often}, as {sample!r}: does the server print to its output?"
+            text += f"; it sent {often} what is no JSON-RPC message, such as {sample!r}: does the server print to its standard output?"
         return self._fail(InitTimeout(text))
 
     @state(Phase.READY, to=(Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
     def ready(self, event: Event) -> Result[Phase]:
-        """Requests go out, and answers come in."""
+        """The handshake is done: requests are sent as they come."""
         if type(event) is not GenericTimeout:
             return self._common(event)
         if event.name == _PING.name:
@@ -266,14 +267,14 @@ class ServerConnection(GenStatem[Phase]):
 
     @state(Phase.BACKOFF, to=(Phase.CONNECTING, Phase.CLOSING, END))
     def backoff(self, event: Event) -> Result[Phase]:
-        """The next attempt is some time off."""
+        """Waiting for the time of the next attempt."""
         if type(event) is StateTimeout or (type(event) is Cast and event.method == ServerConnection.retry):
             return self._again()
         return self._common(event)
 
     @state(Phase.PARKED, to=(Phase.CONNECTING, Phase.CLOSING, END))
     def parked(self, event: Event) -> Result[Phase]:
-        """No attempt is made until `retry`."""
+        """Given up: no attempt is made until `retry`."""
         if type(event) is Cast and event.method == ServerConnection.retry:
             self._failures = 0
             return self._again()
@@ -281,14 +282,14 @@ class ServerConnection(GenStatem[Phase]):
 
     @state(Phase.CLOSING, Phase.CLOSED, to=(END,))
     def closing(self, event: Event) -> Result[Phase]:
-        """The wires are told to end."""
+        """The wires were told to end, and have the grace to do so."""
         if type(event) is StateTimeout:
             for pid in self._wires:
                 kill(pid)
             return Stop(NORMAL)
         return self._common(event)
 
-    # --- what comes in any state
+    # --- events of any state
 
     def _common(self, event: Event) -> Result[Phase]:
         if type(event) is Call:
@@ -301,7 +302,7 @@ class ServerConnection(GenStatem[Phase]):
         return self._take_transition()
 
     def _take_transition(self) -> Result[Phase]:
-        """Where to go, and which timers run, as was decided meanwhile."""
+        """The transition and the timers that the handlers of this event have set."""
         turn, acts = self._pending_transition, self._timer_actions
         if turn is None and not acts:
             return None
@@ -311,7 +312,7 @@ class ServerConnection(GenStatem[Phase]):
         return Next(turn.state, *turn.actions, *acts) if isinstance(turn, Next) else turn
 
     def handle_info(self, message: Any) -> Result[Phase]:
-        """What lines, the wire, timers and the handler's processes say."""
+        """Messages from the line, the wires, timers and the handler's processes."""
         kind = message.__class__
         if kind is PendingRequest:
             self.line.unread.pop(message, None)
@@ -364,13 +365,13 @@ class ServerConnection(GenStatem[Phase]):
 
     def _wind_up(self, reason: ExitReason) -> None:
         if self.line.phase is not Phase.CLOSING:
-            self.line.move(Phase.CLOSING)  # first: a handshake that is broken off now is no failed attempt
+            self.line.move(Phase.CLOSING)  # first: a handshake that is broken off now is not a failed attempt
             self._settle_all(reason)
             self.server_requests.abandon()
             for pid in self._wires:
                 exit(pid, SHUTDOWN)
 
-    # --- what the server says
+    # --- messages from the server
 
     def _on_inbound(self, inbound: Inbound) -> None:
         wire = self._wires.get(inbound.wire)
@@ -425,17 +426,17 @@ class ServerConnection(GenStatem[Phase]):
         try:
             wire.send(frame)
         except WireFull:
-            return  # the server asks more than it reads
+            return  # the server sends requests without reading the replies: drop the reply
 
     # --- attempts
 
     def _again(self) -> Result[Phase]:
-        """The next attempt is due."""
+        """Start the next attempt."""
         self.line.move(Phase.CONNECTING, self.line.cause, self.line.attempts)
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def _open(self) -> Result[Phase]:
-        """Open a wire, and greet."""
+        """Open a wire, and send `initialize`."""
         line = self.line
         try:
             wire = self._wire = self._route.open(self.pid)
@@ -486,7 +487,7 @@ class ServerConnection(GenStatem[Phase]):
         self.requests.flush()
 
     def _restore(self) -> None:
-        """What the server was asked for in an earlier session."""
+        """Ask again for what an earlier session had: the log level and the subscriptions."""
         if self.line.level is not None:
             self._ask_again("logging/setLevel", {"level": self.line.level})
         for uri in tuple(self.line.readers.granted):
@@ -495,20 +496,22 @@ class ServerConnection(GenStatem[Phase]):
 
     def _ask_again(self, method: str, params: dict[str, Any]) -> None:
         def outcome(_: object, error: BaseException | None) -> None:
-            if error is not None and not isinstance(error, RequestLost):  # else there is another handshake to come
+            if error is not None and not isinstance(
+                error, RequestLost
+            ):  # a lost request is followed by another handshake, which asks again
                 self._report(RestoreRefused, method=method, error=error)
 
         self.requests.take(self._internal_request(method, params, outcome))
 
-    # --- what has come to nothing
+    # --- failures
 
     def _fail(self, cause: Exception) -> Result[Phase]:
-        """As `_fall`, for a state function that has nothing else to do."""
+        """Handle a failure, and return the transition that it leads to."""
         self._on_failure(cause)
         return self._take_transition()
 
     def _on_failure(self, cause: Exception) -> None:
-        """An attempt, or a connection, has come to nothing: what now."""
+        """An attempt failed, or a ready connection was lost: decide between another attempt now, backoff, and parking."""
         line, settings = self.line, self.settings
         now = self.now
         was_ready = line.phase is Phase.READY
@@ -544,14 +547,14 @@ class ServerConnection(GenStatem[Phase]):
         self.requests.refuse()
 
     def _end(self, wire: ClientWire, cause: Exception) -> None:
-        """It is of no use any more; what is under way on it is lost."""
+        """End a wire that failed; the requests under way on it are lost."""
         lost = cause if isinstance(cause, TransportError) else ConnectionLost(str(cause))
         self.requests.lose_all(wire.pid, lost)
         exit(wire.pid, SHUTDOWN)
         send_after(self.settings.close_grace, self.pid, WireCloseTimeout(wire.pid))
 
     def _lost(self, wire: ClientWire, lost: UnansweredRequest) -> None:
-        """One request will not be answered on this wire. When its session is gone, the others may be answered all the same."""
+        """One request will not be answered on this wire. If that is because its session is gone, the others may still be answered."""
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:
             return
@@ -561,17 +564,17 @@ class ServerConnection(GenStatem[Phase]):
         self.requests.lose(entry, lost.error, seen=not lost.resend)
         if not gone:
             return
-        if self._proven:  # we introduce ourselves again
+        if self._proven:  # the server forgot a session that worked: a new handshake, which is not a failed attempt
             self._wire = None
             self.line.move(Phase.CONNECTING, lost.error)
             self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
-        else:  # which was no use
+        else:  # the session was refused before it ever worked: back off
             self._on_failure(lost.error)
 
     # --- the end of wires
 
     def _on_wire_exit(self, pid: Pid, reason: ExitReason) -> bool:
-        """A linked process has ended; whether it was a wire."""
+        """Handle the end of a linked process. Returns whether it was a wire."""
         if self._wires.pop(pid, None) is None:
             return False
         detail = reason.detail if isinstance(reason, Shutdown) else None
@@ -586,7 +589,7 @@ class ServerConnection(GenStatem[Phase]):
         return True
 
     def _release(self, pid: Pid | None) -> None:
-        """A wire that is not in use any more can go as soon as nothing is under way on it."""
+        """End a replaced wire as soon as no request is under way on it."""
         if pid is None or (self._wire is not None and self._wire.pid == pid) or pid not in self._wires:
             return
         if not self.requests.waiting_on(pid):
@@ -604,7 +607,7 @@ class ServerConnection(GenStatem[Phase]):
             self._timer_actions += [Cancel(_PONG), After(self.settings.ping_interval, _PING)]
 
     def _on_pong(self, _: object, error: BaseException | None) -> None:
-        if not isinstance(error, RequestLost):  # an error is an answer, too
+        if not isinstance(error, RequestLost):  # an error is an answer too: the server is alive
             self._missed_pings = 0
             self._ping_later()
 

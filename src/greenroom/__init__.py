@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import ToolError as ToolError
     from greenroom.transports.client.errors import TransportError as TransportError
     from greenroom.transports.client.errors import Unauthorized as Unauthorized
+    from greenroom.transports.client.server_command import Command as Command
     from greenroom.transports.http_config import HttpConfig as HttpConfig
 
     from .actors.client.client_handler import ClientHandler as ClientHandler
@@ -119,7 +120,6 @@ if TYPE_CHECKING:
     from .protocol.validation_errors import Mismatch as Mismatch
     from .server import Server as Server
     from .sync_client import SyncClient as SyncClient
-    from .transports.client.server_command import Command as Command
 
 __version__: Final[str] = "0.1.0.dev0"
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.supervision import GenServer, send
 from greenroom.transports.asgi import KNOWN_PEER
+from greenroom.transports.interfaces import Peer
 
 from .auth.auth_info import AuthInfo
 from .errors import GreenroomError
-from .transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

@@ -8,19 +8,19 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from greenroom.supervision import node_of, whereis
+from greenroom.transports.client.memory_route import MemoryRoute
 
 from .errors import ConfigError
 from .protocol.serialization import is_array
-from .transports.client.memory_route import MemoryRoute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.actors.company import Company
+    from greenroom.transports.client.interfaces import Credentials, Route
 
     from .auth.client.auth_option import Auth
     from .server import Server
-    from .transports.client.interfaces import Credentials, Route
 
     Target: TypeAlias = str | Sequence[str] | Server | Company | Route
 
@@ -54,7 +54,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
         company = cast("Company", target)
         return MemoryRoute(company, description=company.settings.name)
     if is_array(target) and target and all(isinstance(word, str) for word in target):
-        from .transports.client.server_command import Command  # noqa: PLC0415 - a URL needs none of it
+        from greenroom.transports.client.server_command import Command  # noqa: PLC0415 - a URL needs none of it
 
         route: Route = Command(*target)
         return route

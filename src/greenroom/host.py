@@ -37,6 +37,7 @@ from greenroom.actors.federation.federation_errors import (
 from greenroom.actors.guest.guest_session import GuestServices
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.supervision import child, node_of, whereis
+from greenroom.transports.client.memory_route import MemoryRoute
 
 from .actors.federation.tool_router import AS_SET, ToolRouter
 from .actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
@@ -53,7 +54,6 @@ from .host_files import HostFiles
 from .hosted_server import NOT_OPEN, HostedServer
 from .protocol.server_replies import read_page, read_tool_reply
 from .protocol.tool_pins import Pins, ToolRefused
-from .transports.client.memory_route import MemoryRoute
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence

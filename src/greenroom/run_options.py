@@ -19,9 +19,10 @@ from .errors import ConfigError, unknown_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
+    from greenroom.transports.listening_sockets import Binding
+
     from .auth.auth_gate import AuthGate
     from .auth.auth_info import AuthProvider
-    from .transports.listening_sockets import Binding
 
 
 _OTHER_LIBRARIES_OPTIONS: Final = {
@@ -168,7 +169,7 @@ def grace_periods(config: HttpConfig, grace: float | None) -> tuple[HttpConfig, 
 
 def bind_sockets(config: HttpConfig) -> Binding:
     """Bind the sockets of a configuration. Raises `CannotListen`."""
-    from .transports.listening_sockets import Binding  # noqa: PLC0415 - as above
+    from greenroom.transports.listening_sockets import Binding  # noqa: PLC0415 - as above
 
     return Binding(config.host, config.port, backlog=config.backlog, send_buffer=config.send_buffer)
 

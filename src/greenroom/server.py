@@ -36,6 +36,7 @@ from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import AsgiEndpoint
 from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.listening_sockets import CannotListen
 from greenroom.transports.stdio import LINE_LIMIT, StandardStreams, StdioWire, stdio_child
 from greenroom.transports.tls import Certificates
 
@@ -60,7 +61,6 @@ from .run_options import (
     urls_of,
 )
 from .server_tasks import ServerTasks
-from .transports.listening_sockets import CannotListen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from greenroom.actors.task_store import TaskStore
     from greenroom.supervision import ChildSpec, Node
     from greenroom.transports.http_config import HttpConfig
+    from greenroom.transports.interfaces import SessionRouter
+    from greenroom.transports.listening_sockets import Binding
 
     from .actors.guest.guest_listener import GuestListener
     from .actors.server_registry import WaitFor
@@ -83,8 +85,6 @@ if TYPE_CHECKING:
     from .auth.auth_info import AuthProvider
     from .decorators import ToolKeywords
     from .host import Host
-    from .transports.interfaces import SessionRouter
-    from .transports.listening_sockets import Binding
 
     Transport = Literal["stdio", "http"]
 
@@ -119,8 +119,7 @@ class Server(Decorators):
         decides. All callers need all `required_scopes`. Callers over stdio and in memory are on this machine and are not authenticated.
 
         Lookups in the company's registry wait for `wait_for`: the name of a process, an event, or any awaitable. Tasks are lost when the program
-        ends,
-        unless a `task_store` keeps them: `SqliteTasks("tasks.db")`.
+        ends, unless a `task_store` keeps them: `SqliteTasks("tasks.db")`.
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise ConfigError(f"settings must be Settings(…), not {settings!r}")
@@ -196,10 +195,8 @@ class Server(Decorators):
         """Register a lifespan: ``@server.lifespan`` on an `async def` that yields once.
 
         The code before the `yield` runs before the first peer is admitted, the code after it when the server has stopped. The function takes no
-        arguments;
-        what it opens goes into a variable of the program. An exception before the `yield` keeps the server from starting. There may be several: each
-        opens
-        after those before it, and closes before them. Handlers in processes of their own do not see what it opened.
+        arguments; what it opens goes into a variable of the program. An exception before the `yield` keeps the server from starting. There may be
+        several: each opens after those before it, and closes before them. Handlers in processes of their own do not see what it opened.
         """
         if self._is_running:
             raise ConfigError("a lifespan must be registered before the server runs")
@@ -231,14 +228,10 @@ class Server(Decorators):
         """Serve until the peer disconnects (stdio) or a signal comes; then stop in order.
 
         Stopping takes at most `grace` seconds: 5, or what `HttpConfig(drain_grace=…)` needs. `line_limit` is the longest message on stdio in bytes;
-        for HTTP
-        see `config`. With `workers`, as many processes serve HTTP under this one; they import this server by its name. `inspect` lets this user see
-        the tree with
-        `greenroom tree`, also those of the workers, named `name-1`, `name-2` and so on. `access_log=True` logs each call and refusal to stderr, or to
-        the
-        program's own log if it has set one up; False disables that; None leaves it to the logger `greenroom.access`. `log_json` logs JSON lines.
-        Exits with
-        code 1 when the tree cannot be kept alive.
+        for HTTP see `config`. With `workers`, as many processes serve HTTP under this one; they import this server by its name. `inspect` lets this
+        user see the tree with `greenroom tree`, also those of the workers, named `name-1`, `name-2` and so on. `access_log=True` logs each call and
+        refusal to stderr, or to the program's own log if it has set one up; False disables that; None leaves it to the logger `greenroom.access`.
+        `log_json` logs JSON lines. Exits with code 1 when the tree cannot be kept alive.
         """
         stop_import_in_worker("server.run()")
         program_runner.check_no_loop()
@@ -262,9 +255,9 @@ class Server(Decorators):
         streams = StandardStreams()
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
 
-        async def until(hurry: Callable[[], None]) -> None:
+        async def until(start_grace: Callable[[], None]) -> None:
             await wire.ending.wait()
-            hurry()
+            start_grace()
             await wire.finished.wait()
 
         name, patience = self.company.name("stdio"), program_runner.grace_of_calls(grace)
@@ -337,10 +330,8 @@ class Server(Decorators):
         """An ASGI application, for any ASGI server, or mounted in another application at any path.
 
         The first request starts the company in its event loop. The company ends with the host's lifespan, if the host passes it on or uses the
-        application's
-        `.lifespan` as its own. `caller` gets a request's scope and returns the `AuthInfo` of the user authenticated by the host, or None; by default
-        that is
-        the user found by Starlette's `AuthenticationMiddleware`. A server with its own `auth` ignores it.
+        application's `.lifespan` as its own. `caller` gets a request's scope and returns the `AuthInfo` of the user authenticated by the host, or
+        None; by default that is the user found by Starlette's `AuthenticationMiddleware`. A server with its own `auth` ignores it.
         """
         endpoint = AsgiEndpoint(self._engine(http_config(config, None, None)))
         return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
@@ -366,10 +357,8 @@ class Server(Decorators):
         """Serve all servers of a host as well: their tools, resources, prompts and completions. To be called before the server runs.
 
         Every principal, or every session without a principal, has its own connections to them: at most `most`, each closed after `idle` seconds
-        without use.
-        `shared` servers have one connection for all callers: only for servers without state per client. `prefix` comes before all names, if several
-        hosts
-        are mounted.
+        without use. `shared` servers have one connection for all callers: only for servers without state per client. `prefix` comes before all names,
+        if several hosts are mounted.
         """
         if self._is_running:
             raise ConfigError("a host must be mounted before the server runs")
@@ -419,10 +408,8 @@ class Server(Decorators):
         """Offer an actor of a Thespian system as a tool: its arguments are those of `request`, which makes the message to send.
 
         `actor` is an address; or a class, of which one actor is created at the first call and ended with the server. `reply` converts the actor's
-        answer
-        to the result; by default it is the result. If the actor does not answer within `timeout` (30 seconds), fails or is gone, the result is an
-        `isError`
-        that says so.
+        answer to the result; by default it is the result. If the actor does not answer within `timeout` (30 seconds), fails or is gone, the result is
+        an `isError` that says so.
         """
         from .thespian_tools import register_actor_tool  # noqa: PLC0415 - it loads Thespian
 
@@ -437,15 +424,14 @@ class Server(Decorators):
         """Admit Thespian programs over an authenticated link while the server runs: see `greenroom.thespian`. They see a server of this name.
 
         `key` is bytes, or a file that only its owner can read. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a generated
-        local
-        address, which the returned listener knows.
+        local address, which the returned listener knows.
         """
         from .host import admitted_to_company  # noqa: PLC0415 - rarely used
 
-        reception, made = admitted_to_company(self.company, key, address, most_guests)
+        listener_of_guests, made = admitted_to_company(self.company, key, address, most_guests)
         self._extra_children.append(made)
-        self._guest_listeners.append(reception)
-        return reception
+        self._guest_listeners.append(listener_of_guests)
+        return listener_of_guests
 
     def _spec(self, listeners: Sequence[ChildSpec[Any]]) -> ChildSpec[Any]:
         listeners = [*self._extra_children, *listeners]
@@ -477,8 +463,7 @@ class Server(Decorators):
     ) -> ChildSpec[Any]:
         # imported here: a server on stdio needs neither
         from greenroom.transports.asgi import AsgiRouter  # noqa: PLC0415
-
-        from .transports.http_listener import listener  # noqa: PLC0415
+        from greenroom.transports.http_listener import listener  # noqa: PLC0415
 
         engine = self._engine(config, door, key)
         certificates = Certificates(config) if config.is_tls else None
@@ -546,7 +531,7 @@ class Server(Decorators):
 
     def notify_resource_updated(self, uri: str, extra: Mapping[str, Any] | None = None) -> None:
         """Notify subscribers that a resource has changed. From any thread."""
-        self._on_company(lambda house: house.updated(uri, extra or {}))
+        self._on_company(lambda services: services.updated(uri, extra or {}))
 
     def notify_list_changed(self, kind: Kind) -> None:
         """Notify peers of a change in a list that was not made by registering. From any thread."""
@@ -554,14 +539,13 @@ class Server(Decorators):
             raise ConfigError(
                 f"the kind must be one of {', '.join(KINDS)}, not {kind!r}: write server.notify_list_changed('tool')"
             )
-        self._on_company(lambda house: house.list_changed(kind))
+        self._on_company(lambda services: services.list_changed(kind))
 
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """Notify the one client that sent its user to a page that the user has finished there. From any thread.
 
         False if no user is there: the session has ended, the user declined, or the client was notified already. If several processes serve, True also
-        if
-        the others were asked to notify it.
+        if the others were asked to notify it.
         """
         company = self.company
         nodes = self._running_nodes

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.versions import LATEST
+from greenroom.transports.interfaces import Peer
+from greenroom.transports.session_channel import MemoryPeer
 
 from .protocol.jsonrpc import encode_error, encode_notification, encode_request, encode_result
-from .transports.interfaces import Peer
-from .transports.session_channel import MemoryPeer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from greenroom.transports.interfaces import SessionRouter
+
     from .server import Server
-    from .transports.interfaces import SessionRouter
 
 Message: TypeAlias = dict[str, Any]
 

@@ -39,7 +39,7 @@ async def admit(
 
 
 def told(answer: Peer | HttpRefusal) -> tuple[int, Mapping[str, str] | None, Any]:
-    """Status, what the challenge says, and the error."""
+    """Status, challenge parameters and error of a refusal."""
     assert isinstance(answer, HttpRefusal)
     header = dict(answer.headers).get("www-authenticate")
     found = bearer_challenge(header) if header is not None else None
@@ -47,7 +47,7 @@ def told(answer: Peer | HttpRefusal) -> tuple[int, Mapping[str, str] | None, Any
 
 
 def says(found: Any) -> Callable[..., Any]:
-    """An authorizer, or a function of the request, that always says the same."""
+    """An authorizer, or a function of the request, with a fixed result."""
 
     def decide(*_: Any) -> Any:
         return found
@@ -56,5 +56,5 @@ def says(found: Any) -> Callable[..., Any]:
 
 
 def by(function: Callable[[AuthRequest], Any]) -> Callable[[AuthRequest], Any]:
-    """A function of the request."""
+    """Give a lambda the type of a function of the request."""
     return function

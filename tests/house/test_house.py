@@ -426,4 +426,4 @@ async def test_a_call_passes_the_modules_that_do_something_for_it() -> None:
     assert {"greenroom.client", "greenroom.transports.client.http_wire"} <= called.modules.keys()
     assert not served.modules.keys() & {"greenroom.client"}
     assert 0 < served.changes(above=True) < served.changes() < len(served.modules)
-    assert +called.sent == {"Question": 1, "Head": 1}
+    assert +called.sent == {"RequestPost": 1, "ResponseHead": 1}

@@ -80,7 +80,7 @@ COMPARED = {
     ("supervision/cluster/thespian_patches.py", "loads"): 1,
     ("supervision/cluster/framing.py", "check"): 1,
     ("supervision/cluster/framing.py", "_prove"): 1,
-    ("transports/listening_sockets.py", "_look"): 1,
+    ("transports/listening_sockets.py", "_on_readable"): 1,
 }
 """Where secrets that a peer has shown are compared, and how often in that function."""
 

@@ -50,9 +50,9 @@ class ChildProcess:
         self.status: int | None = None
         """The exit status as returned by `wait`; None while it runs."""
         self.reaped = asyncio.Event()
-        self._host = os.getpid()
+        self._owner_pid = os.getpid()
         self._pidfd: int | None = None
-        self._told: Callable[[], None] | None = None
+        self._exit_callback: Callable[[], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._pipes: set[int] = set()
         theirs: list[int] = []
@@ -62,7 +62,7 @@ class ChildProcess:
             self.output, their_output = self._pipe(theirs, ours=0)
             self.errors, their_errors = self._pipe(theirs, ours=0)
             pipe = os.fstat(self.input).st_ino
-            orphan_reaper.expect(pipe)
+            orphan_reaper.expect_child(pipe)
             started = subprocess.Popen(  # noqa: S603 - the user chooses the program
                 words,
                 stdin=their_input,
@@ -74,7 +74,7 @@ class ChildProcess:
             )
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             if pipe:
-                orphan_reaper.failed(pipe)
+                orphan_reaper.start_failed(pipe)
             self.close_pipes()
             program = called or words[0]
             if isinstance(error, OSError) and error.filename == words[0]:
@@ -85,7 +85,7 @@ class ChildProcess:
                 os.close(descriptor)
         self.pid = started.pid
         started.returncode = 0  # otherwise Popen would warn, and wait for it, too; it is reaped here only
-        orphan_reaper.guard(self.pid, pipe)
+        orphan_reaper.watch_group(self.pid, pipe)
         _open.add(self)
 
     def _pipe(self, theirs: list[int], ours: int) -> tuple[int, int]:
@@ -97,45 +97,45 @@ class ChildProcess:
 
     # --- its end
 
-    def watch(self, told: Callable[[], None]) -> None:
-        """Call `told` in the loop once it has ended; by then it is reaped, and `status` is set."""
-        self._told = told
+    def watch(self, on_exit: Callable[[], None]) -> None:
+        """Call `on_exit` in the loop once it has ended; by then it is reaped, and `status` is set."""
+        self._exit_callback = on_exit
         try:
             self._pidfd = os.pidfd_open(self.pid)
-            self._loop.add_reader(self._pidfd, self._ended)
+            self._loop.add_reader(self._pidfd, self._on_pidfd)
         except (AttributeError, OSError):  # pidfd_open is missing on this system, or forbidden in this sandbox
             threading.Thread(target=self._wait, name=f"greenroom-wait-{self.pid}", daemon=True).start()
 
     def _wait(self) -> None:
         status = _reap(self.pid, 0)
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._settle, status)
+            self._loop.call_soon_threadsafe(self._on_exit_status, status)
 
-    def _ended(self) -> None:
+    def _on_pidfd(self) -> None:
         status = _reap(self.pid, getattr(os, "WNOHANG", 0))
         if status is not None:
-            self._settle(status)
+            self._on_exit_status(status)
 
-    def _settle(self, status: int | None) -> None:
+    def _on_exit_status(self, status: int | None) -> None:
         if self.status is not None:
             return
         self.status = LOST_STATUS if status is None else status
         self._forget_pidfd(watched=True)
         self.reaped.set()
-        if self._told is not None:
-            self._told()
-        if not self.group_lives():
-            orphan_reaper.dismiss(self.pid)
+        if self._exit_callback is not None:
+            self._exit_callback()
+        if not self.group_exists():
+            orphan_reaper.unwatch_group(self.pid)
 
     # --- its group
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole group."""
-        if self._host == os.getpid():
+        if self._owner_pid == os.getpid():
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, number)
 
-    def group_lives(self) -> bool:
+    def group_exists(self) -> bool:
         """Whether the group has a process, alive or zombie. While it has, the group's number is not reused."""
         try:
             os.killpg(self.pid, 0)
@@ -145,16 +145,16 @@ class ChildProcess:
             pass
         return True
 
-    def group_breathes(self) -> bool:
+    def group_is_alive(self) -> bool:
         """Whether the group has a live process. Zombies stay in their group if their parent does not reap them, as init in some containers."""
-        return self.group_lives() and (self.status is None or _has_live_member(self.pid))
+        return self.group_exists() and (self.status is None or _has_live_member(self.pid))
 
     async def end(self, grace: float, *, politely: bool = True) -> None:
         """End the whole group: by closing its input (if `politely`), then SIGTERM, then SIGKILL; `grace` is for each of the first two."""
         self.close_input()
         if politely:
             await self.wait(grace)
-        if self.group_breathes():
+        if self.group_is_alive():
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)  # a stopped process handles SIGTERM only after SIGCONT
             await self.wait(grace, group=True)
@@ -166,26 +166,26 @@ class ChildProcess:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self.reaped.wait()
-                while group and self.group_breathes():  # noqa: ASYNC110 - the system reports no event
+                while group and self.group_is_alive():  # noqa: ASYNC110 - the system reports no event
                     await asyncio.sleep(_GROUP_CHECK)
-        return self.reaped.is_set() and not (group and self.group_breathes())
+        return self.reaped.is_set() and not (group and self.group_is_alive())
 
     async def kill(self) -> None:
         """Kill the rest of the group, and wait until it is gone."""
-        while not self.reaped.is_set() or self.group_breathes():
+        while not self.reaped.is_set() or self.group_is_alive():
             self.signal(signal.SIGKILL)
             if not self.reaped.is_set():
                 await self.reaped.wait()
-            elif self.group_breathes():
+            elif self.group_is_alive():
                 await asyncio.sleep(_GROUP_CHECK)
-        orphan_reaper.dismiss(self.pid)
+        orphan_reaper.unwatch_group(self.pid)
 
     def destroy(self) -> None:
         """Kill everything and release all resources without awaiting. A no-op when repeated."""
-        if self._host != os.getpid():
+        if self._owner_pid != os.getpid():
             return
         self.close_pipes()
-        if self.status is None or self.group_lives():
+        if self.status is None or self.group_exists():
             self.signal(signal.SIGKILL)
         until = time.monotonic() + _BLOCKING_WAIT
         while self.status is None and self._pidfd is not None:
@@ -200,12 +200,12 @@ class ChildProcess:
             else:
                 time.sleep(0.0005)
         self._forget_pidfd(watched=not self._loop.is_closed())
-        orphan_reaper.dismiss(self.pid)
+        orphan_reaper.unwatch_group(self.pid)
         _open.discard(self)
 
     # --- its descriptors
 
-    def holds(self, descriptor: int) -> bool:
+    def is_open(self, descriptor: int) -> bool:
         """Whether that pipe is still open: once closed, its number may belong to another file."""
         return descriptor in self._pipes
 
@@ -233,7 +233,7 @@ class ChildProcess:
             os.close(self._pidfd)
             self._pidfd = None
 
-    def forked(self) -> None:
+    def release_after_fork(self) -> None:
         """Release our descriptors in a forked child of this program, without touching the loop or the process."""
         pipes, self._pipes = self._pipes, set()
         for descriptor in (*pipes, *([] if self._pidfd is None else [self._pidfd])):
@@ -345,77 +345,77 @@ class OrphanReaper:
 
     def __init__(self) -> None:
         """The shell starts with the first child."""
-        self._renew()
+        self._reset()
 
-    def _renew(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._groups: set[int] = set()
         self._expected: set[int] = set()
-        self._lifeline: int | None = None
+        self._death_pipe: int | None = None
         self._pid = 0
         self._missing = False
 
     @property
     def pid(self) -> int:
         """The shell's process id; 0 while there is none."""
-        return 0 if self._lifeline is None else self._pid
+        return 0 if self._death_pipe is None else self._pid
 
-    def expect(self, pipe: int) -> None:
+    def expect_child(self, pipe: int) -> None:
         """A child is about to be started whose input is the pipe of that inode. Raises `OSError` if the shell cannot be started."""
         with self._lock:
             self._expected.add(pipe)
-            self._tell(f"? {pipe}")
+            self._tell_shell(f"? {pipe}")
 
-    def guard(self, group: int, pipe: int) -> None:
+    def watch_group(self, group: int, pipe: int) -> None:
         """The child was started, and leads that group."""
         with self._lock:
             self._expected.discard(pipe)
             self._groups.add(group)
-            self._mention(f"+ {group} {pipe}")
+            self._try_tell_shell(f"+ {group} {pipe}")
 
-    def failed(self, pipe: int) -> None:
+    def start_failed(self, pipe: int) -> None:
         """The child could not be started."""
         with self._lock:
             self._expected.discard(pipe)
-            if self._lifeline is not None:
-                self._mention(f"! {pipe}")
-            self._rest()
+            if self._death_pipe is not None:
+                self._try_tell_shell(f"! {pipe}")
+            self._stop_shell_if_idle()
 
-    def dismiss(self, group: int) -> None:
+    def unwatch_group(self, group: int) -> None:
         """The group is empty: forget it."""
         with self._lock:
             if group in self._groups:
                 self._groups.discard(group)
-                self._mention(f"- {group}")
-                self._rest()
+                self._try_tell_shell(f"- {group}")
+                self._stop_shell_if_idle()
 
-    def forget(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset in a forked child of this program: neither the children nor the shell are its own."""
-        if self._lifeline is not None:
+        if self._death_pipe is not None:
             with contextlib.suppress(OSError):
-                os.close(self._lifeline)
-        self._renew()
+                os.close(self._death_pipe)
+        self._reset()
 
-    def _mention(self, word: str) -> None:
+    def _try_tell_shell(self, word: str) -> None:
         """Tell the shell, without raising: a new shell is told everything, and a running child is not given up for want of a shell."""
         with contextlib.suppress(OSError):
-            self._tell(word)
+            self._tell_shell(word)
 
-    def _tell(self, word: str) -> None:
+    def _tell_shell(self, word: str) -> None:
         if self._missing:
             return
         for _ in range(2):
-            if self._lifeline is None:
-                self._begin()
+            if self._death_pipe is None:
+                self._start_shell()
                 return  # a new shell was told everything
             try:
-                os.write(self._lifeline, f"{word}\n".encode())
+                os.write(self._death_pipe, f"{word}\n".encode())
             except OSError:  # the shell was killed, or was stopped until the pipe was full
-                self._end()
+                self._stop_shell()
             else:
                 return
 
-    def _begin(self) -> None:
+    def _start_shell(self) -> None:
         reading, writing = os.pipe()
         words = [*(f"? {pipe}\n" for pipe in self._expected), *(f"+ {group}\n" for group in self._groups)]
         try:
@@ -433,30 +433,32 @@ class OrphanReaper:
             if not isinstance(error, FileNotFoundError | PermissionError):
                 raise  # the shell exists but cannot be started for want of resources: then neither can a child
             self._missing = True
-            log.warning("server processes will not be ended if this program is killed: %s is missing (%s)", SHELL, error)
+            log.warning(
+                "server processes will not be ended if this program is killed: %s is missing (%s)", SHELL, error
+            )
             return
         else:
             _wake_at_end(reading, shell.pid)
         finally:
             os.close(reading)
         self._pid, shell.returncode = shell.pid, 0  # it is reaped here only
-        self._lifeline = writing
+        self._death_pipe = writing
         os.write(writing, "".join(words).encode())
         os.set_blocking(writing, False)
 
-    def _rest(self) -> None:
-        if not self._groups and not self._expected and self._lifeline is not None:
-            self._end()
+    def _stop_shell_if_idle(self) -> None:
+        if not self._groups and not self._expected and self._death_pipe is not None:
+            self._stop_shell()
 
-    def _end(self) -> None:
-        assert self._lifeline is not None
+    def _stop_shell(self) -> None:
+        assert self._death_pipe is not None
         # Killed first, so that it neither acts on the end of the pipe nor has to be waited for.
         with contextlib.suppress(OSError):
             os.kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.waitpid(self._pid, 0)
-        os.close(self._lifeline)
-        self._lifeline = None
+        os.close(self._death_pipe)
+        self._death_pipe = None
 
 
 def _wake_at_end(reading: int, pid: int) -> None:
@@ -474,8 +476,8 @@ orphan_reaper = OrphanReaper()
 
 def _after_fork_in_child() -> None:
     for child in list(_open):
-        child.forked()
-    orphan_reaper.forget()
+        child.release_after_fork()
+    orphan_reaper.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -86,16 +86,16 @@ class CommandWire:
         self._owner = process_of(owner)
         self._lines = LineFramer(command.limits.line)
         self._limits = command.limits.messages
-        self._behind: deque[bytes | OversizedMessage] = deque()  # lines that wait for their turn
-        self._in_a_row = 0
-        self._hopeless = False
+        self._backlog: deque[bytes | OversizedMessage] = deque()  # lines that wait for their turn
+        self._invalid_in_a_row = 0
+        self._given_up = False
         """Set after too many invalid lines: nothing more is delivered."""
-        self._outlet = ChildStdin(command.limits.queue, self._broken)
-        self._errors = ChildStderr(command.limits.stderr, command.sink)
+        self._stdin = ChildStdin(command.limits.queue, self._on_stdin_closed)
+        self._stderr = ChildStderr(command.limits.stderr, command.sink)
         self._child: ChildProcess  # set at the start of the process, and so before any callback
         self._loop = asyncio.get_running_loop()
-        self._listening = False
-        self.pid: Pid = spawn_link(self._live)
+        self._reading = False
+        self.pid: Pid = spawn_link(self._run)
 
     def __repr__(self) -> str:
         return f"<CommandWire {self.description}, process {self.process_id}>"
@@ -109,13 +109,13 @@ class CommandWire:
     @property
     def stderr(self) -> str:
         """The end of its stderr output."""
-        return self._errors.text()
+        return self._stderr.text()
 
     # --- the ClientWire interface
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
         """Write a message, or queue it. Raises `WireFull`."""
-        self._outlet.send(frame, id)
+        self._stdin.send(frame, id)
 
     def forget(self, id: RequestId) -> None:
         """A no-op: nothing is held for a reply."""
@@ -125,7 +125,7 @@ class CommandWire:
 
     # --- the process
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         trap_exit()
         command = self._command
         try:
@@ -134,13 +134,13 @@ class CommandWire:
             raise Quit(Shutdown(error)) from None
         reason: ExitReason | None = None
         try:
-            child.watch(partial(self._guarded, self._ended))
-            self._outlet.open(child.input, self._loop)
-            self._listen_to_complaints()
-            self._listen()
-            reason = await self._end_of(child)
+            child.watch(partial(self._guarded, self._on_exit))
+            self._stdin.open(child.input, self._loop)
+            self._watch_stderr()
+            self._resume_reading()
+            reason = await self._wait_for_end(child)
         except asyncio.CancelledError:  # killed: kill the child as well, and end only after it
-            self._let_go(child)
+            self._close_pipes(child)
             await child.kill()
             raise
         except NotImplementedError:
@@ -149,15 +149,15 @@ class CommandWire:
             )
             raise Quit(Shutdown(loopless)) from None
         finally:
-            self._outlet.close()
-            if reason is None or not child.group_lives():
+            self._stdin.close()
+            if reason is None or not child.group_exists():
                 child.destroy()
-        if child.group_lives():
+        if child.group_exists():
             _end_in_background(child, command.limits.grace)
         assert reason is not None
         raise Quit(reason)
 
-    async def _end_of(self, child: ChildProcess) -> ExitReason:
+    async def _wait_for_end(self, child: ChildProcess) -> ExitReason:
         """Wait for the first event that ends the wire, and return the reason."""
         end = await receive(_is_end)
         if isinstance(end, GiveUp):
@@ -166,22 +166,24 @@ class CommandWire:
             try:
                 end = await receive(_is_exit, timeout=EOF_GRACE)
             except CallTimeout:
-                return self._lost(ConnectionLost(f"the server process ({self.description}) {end.what}, and runs on"))
+                return self._report_unsent(
+                    ConnectionLost(f"the server process ({self.description}) {end.what}, and runs on")
+                )
         if isinstance(end, Exit):
             await self._close(child)
             return end.reason
         assert child.status is not None
-        return self._lost(ProcessDied(self.description, child.status, self._errors.text()))
+        return self._report_unsent(ProcessDied(self.description, child.status, self._stderr.text()))
 
-    def _lost(self, error: TransportError) -> Shutdown:
-        self._tell([UnansweredRequest(id, error, resend=True, ending=True) for id in self._outlet.unsent()])
+    def _report_unsent(self, error: TransportError) -> Shutdown:
+        self._deliver([UnansweredRequest(id, error, resend=True, ending=True) for id in self._stdin.unsent()])
         return Shutdown(error)
 
     async def _close(self, child: ChildProcess) -> None:
         """Close in order: flush messages, close the input, and read until the child ends, so that its last messages are delivered."""
         grace = self._command.limits.grace
-        await self._outlet.drained(grace)
-        self._outlet.close()
+        await self._stdin.wait_drained(grace)
+        self._stdin.close()
         await child.end(grace)
 
     # --- input
@@ -196,123 +198,123 @@ class CommandWire:
                 raise
             process.crash(error)
 
-    def _listen(self) -> None:
+    def _resume_reading(self) -> None:
         child = self._child
-        if not self._listening and child.holds(child.output):
-            self._listening = True
-            self._loop.add_reader(child.output, self._guarded, self._readable)
+        if not self._reading and child.is_open(child.output):
+            self._reading = True
+            self._loop.add_reader(child.output, self._guarded, self._on_output)
 
-    def _pause(self, child: ChildProcess) -> None:
-        self._listening = False
+    def _pause_reading(self, child: ChildProcess) -> None:
+        self._reading = False
         self._loop.remove_reader(child.output)
 
-    def _readable(self) -> None:
+    def _on_output(self) -> None:
         child = self._child
         chunk = _read(child.output)
         if chunk is None:
             return
         if not chunk:
-            self._pause(child)
-            self._hear_last()
+            self._pause_reading(child)
+            self._deliver_rest()
             send(self.pid, PipeClosed("has closed its output"))
             return
-        self._behind.extend(self._lines.feed(chunk))
-        self._catch_up()
+        self._backlog.extend(self._lines.feed(chunk))
+        self._deliver_backlog()
 
-    def _catch_up(self) -> None:
+    def _deliver_backlog(self) -> None:
         """Deliver queued lines for at most one turn; nothing more is read before all are delivered."""
         child = self._child
-        self._hear(perf_counter() + READ_TURN)
-        if not child.holds(child.output):
+        self._deliver_lines(perf_counter() + READ_TURN)
+        if not child.is_open(child.output):
             return
-        if self._hopeless:
-            self._pause(child)
-        elif self._crowded():
-            self._pause(child)
-            self._loop.call_later(RETRY_DELAY, self._look_again)
-        elif self._behind:
-            self._pause(child)
-            self._loop.call_soon(self._guarded, self._catch_up)
+        if self._given_up:
+            self._pause_reading(child)
+        elif self._owner_is_behind():
+            self._pause_reading(child)
+            self._loop.call_later(RETRY_DELAY, self._retry_delivery)
+        elif self._backlog:
+            self._pause_reading(child)
+            self._loop.call_soon(self._guarded, self._deliver_backlog)
         else:
-            self._listen()
+            self._resume_reading()
 
-    def _look_again(self) -> None:
-        if self._crowded():
-            self._loop.call_later(RETRY_DELAY, self._look_again)
+    def _retry_delivery(self) -> None:
+        if self._owner_is_behind():
+            self._loop.call_later(RETRY_DELAY, self._retry_delivery)
         else:
-            self._guarded(self._catch_up)
+            self._guarded(self._deliver_backlog)
 
-    def _crowded(self) -> bool:
+    def _owner_is_behind(self) -> bool:
         return unread_mails(self._owner) > UNREAD_MAILS
 
-    def _hear(self, until: float = math.inf) -> None:
-        heard: list[InboundItem] = []
-        behind = self._behind
+    def _deliver_lines(self, until: float = math.inf) -> None:
+        items: list[InboundItem] = []
+        behind = self._backlog
         while behind:
-            if self._hopeless:
+            if self._given_up:
                 behind.clear()  # a chunk may hold thousands of lines, and the connection needs none of them
                 break
-            self._take(behind.popleft(), heard)
+            self._parse_line(behind.popleft(), items)
             if perf_counter() > until:
                 break
-        self._tell(heard)
+        self._deliver(items)
 
-    def _take(self, line: bytes | OversizedMessage, heard: list[InboundItem]) -> None:
+    def _parse_line(self, line: bytes | OversizedMessage, items: list[InboundItem]) -> None:
         if type(line) is bytes and (not line or line.isspace()):
             return
         message = parse_inbound(line, self._limits)
-        heard.append(message)
+        items.append(message)
         if type(message) is not InvalidMessage:
-            self._in_a_row = 0
+            self._invalid_in_a_row = 0
             return
-        self._in_a_row += 1
-        if self._in_a_row == self._command.limits.quarantine:
-            what = f"{self.description} is no MCP server: {self._in_a_row} lines in a row were invalid messages, the last was {message.sample!r}"
-            self._hopeless = True
+        self._invalid_in_a_row += 1
+        if self._invalid_in_a_row == self._command.limits.quarantine:
+            what = f"{self.description} is no MCP server: {self._invalid_in_a_row} lines in a row were invalid messages, the last was {message.sample!r}"
+            self._given_up = True
             send(self.pid, GiveUp(NotMcp(what)))
 
-    def _hear_last(self) -> None:
+    def _deliver_rest(self) -> None:
         """Deliver what is queued, and a last line without a line end."""
         last = self._lines.end()
         if last is not None:
-            self._behind.append(last)
-        self._hear()
+            self._backlog.append(last)
+        self._deliver_lines()
 
-    def _tell(self, heard: list[InboundItem]) -> None:
-        if heard:
-            self._owner.send(Inbound(self.pid, heard))
+    def _deliver(self, items: list[InboundItem]) -> None:
+        if items:
+            self._owner.send(Inbound(self.pid, items))
 
-    def _complain(self) -> None:
+    def _on_stderr(self) -> None:
         child = self._child
-        if child.holds(child.errors) and self._errors.take(child.errors):
+        if child.is_open(child.errors) and self._stderr.read(child.errors):
             self._loop.remove_reader(child.errors)
-            self._loop.call_later(STDERR_PAUSE, self._listen_to_complaints)
+            self._loop.call_later(STDERR_PAUSE, self._watch_stderr)
 
-    def _listen_to_complaints(self) -> None:
+    def _watch_stderr(self) -> None:
         child = self._child
-        if child.holds(child.errors) and not self._errors.over:
-            self._loop.add_reader(child.errors, self._guarded, self._complain)
+        if child.is_open(child.errors) and not self._stderr.has_ended:
+            self._loop.add_reader(child.errors, self._guarded, self._on_stderr)
 
-    def _broken(self) -> None:
+    def _on_stdin_closed(self) -> None:
         send(self.pid, PipeClosed("has closed its input"))
 
-    def _ended(self) -> None:
+    def _on_exit(self) -> None:
         """The child has exited: what is left in the pipes is all of its output."""
         child = self._child
-        if child.holds(child.output):
+        if child.is_open(child.output):
             left = READ_AFTER_EXIT
             while left > 0 and (chunk := _read(child.output)):
                 left -= len(chunk)
-                self._behind.extend(self._lines.feed(chunk))
-                self._hear()
-            self._hear_last()
-            self._errors.rest(child.errors)
-        self._let_go(child)
+                self._backlog.extend(self._lines.feed(chunk))
+                self._deliver_lines()
+            self._deliver_rest()
+            self._stderr.read_rest(child.errors)
+        self._close_pipes(child)
         send(self.pid, ChildExited())
 
-    def _let_go(self, child: ChildProcess) -> None:
+    def _close_pipes(self, child: ChildProcess) -> None:
         """Close the pipes, the written one first: its number may soon belong to another file."""
-        self._outlet.close()
+        self._stdin.close()
         child.close_pipes()
 
 
@@ -360,7 +362,7 @@ class ChildStderr:
         self._tail = b""
         self._cut = False
         self._lines = LineFramer(STDERR_LINE)
-        self.over = False
+        self.has_ended = False
         """Whether it has ended."""
 
     def text(self) -> str:
@@ -370,38 +372,38 @@ class ChildStderr:
             tail = tail[tail.index(b"\n") + 1 :]
         return tail.decode(errors="replace").strip()
 
-    def take(self, descriptor: int) -> bool:
+    def read(self, descriptor: int) -> bool:
         """Read what is available, or the end; returns whether to pause reading."""
         chunk = _read(descriptor)
         if chunk is None:
             return False
-        self.over = not chunk
-        self._keep(chunk)
+        self.has_ended = not chunk
+        self._append(chunk)
         return len(chunk) in (
             0,
             CHUNK,
         )  # a full chunk means that more is there, and a child could write for ever
 
-    def rest(self, descriptor: int) -> None:
+    def read_rest(self, descriptor: int) -> None:
         """Read the rest after the child has exited: no more than a pipe holds, since grandchildren may go on writing."""
         for _ in range(16):
             chunk = _read(descriptor)
             if not chunk:
                 break
-            self._keep(chunk)
+            self._append(chunk)
         last = self._lines.end()
         if last is not None:
-            self._tell(last)
+            self._deliver(last)
 
-    def _keep(self, chunk: bytes) -> None:
+    def _append(self, chunk: bytes) -> None:
         tail = self._tail + chunk[-self._limit :]
         self._cut = self._cut or len(self._tail) + len(chunk) > self._limit
         self._tail = tail[-self._limit :]
         if self._sink is not None:
             for line in self._lines.feed(chunk):
-                self._tell(line)
+                self._deliver(line)
 
-    def _tell(self, line: bytes | OversizedMessage) -> None:
+    def _deliver(self, line: bytes | OversizedMessage) -> None:
         sink = self._sink
         if sink is None:
             return
@@ -437,18 +439,18 @@ def _read(descriptor: int) -> bytes | None:
 class ChildStdin:
     """The writer of the child's standard input."""
 
-    def __init__(self, limit: int, broken: Callable[[], None]) -> None:
-        """`limit` is how many bytes may be queued. `broken` is called once when the child reads no more."""
+    def __init__(self, limit: int, on_closed: Callable[[], None]) -> None:
+        """`limit` is how many bytes may be queued. `on_closed` is called once when the child reads no more."""
         self._limit = limit
-        self._broken = broken
+        self._on_stdin_closed = on_closed
         self._descriptor: int | None = None
         self._loop: asyncio.AbstractEventLoop
         self._frames: deque[tuple[bytes | memoryview, RequestId | None]] = deque()
-        self._begun = False
+        self._partly_written = False
         self._waiting = 0
-        self._armed = False
+        self._is_watching = False
         self._ended = False
-        self._over = Wakeup()
+        self._progress = Wakeup()
 
     def open(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
         """The pipe is open: write what was queued."""
@@ -471,29 +473,29 @@ class ChildStdin:
         except BlockingIOError:
             written = 0
         except OSError:
-            self._break()
+            self._on_broken_pipe()
             return
         if written < len(data):
-            self._begun = written > 0
+            self._partly_written = written > 0
             self._frames.append((memoryview(data)[written:], id))
             self._waiting = len(data) - written
-            self._arm()
+            self._watch_writable()
 
     def unsent(self) -> list[RequestId]:
         """The ids of requests of which no byte was written."""
-        frames = list(self._frames)[1 if self._begun else 0 :]
+        frames = list(self._frames)[1 if self._partly_written else 0 :]
         return [id for _, id in frames if id is not None]
 
-    async def drained(self, seconds: float) -> None:
+    async def wait_drained(self, seconds: float) -> None:
         """Wait until everything is written, or the time is up."""
         if self._frames and not self._ended:
-            await self._over.wait(seconds)
+            await self._progress.wait(seconds)
 
     def close(self) -> None:
         """Stop writing."""
         self._ended = True
-        self._disarm()
-        self._over.wake()
+        self._unwatch_writable()
+        self._progress.wake()
 
     def _flush(self) -> None:
         assert self._descriptor is not None
@@ -502,34 +504,34 @@ class ChildStdin:
             try:
                 written = os.write(self._descriptor, data)
             except BlockingIOError:
-                self._arm()
+                self._watch_writable()
                 return
             except OSError:
-                self._break()
+                self._on_broken_pipe()
                 return
             self._waiting -= written
             if written < len(data):
-                self._begun = True
+                self._partly_written = True
                 self._frames[0] = (memoryview(data)[written:], id)
-                self._arm()
+                self._watch_writable()
                 return
-            self._begun = False
+            self._partly_written = False
             self._frames.popleft()
-        self._disarm()
-        self._over.wake()
+        self._unwatch_writable()
+        self._progress.wake()
 
-    def _arm(self) -> None:
-        if not self._armed:
+    def _watch_writable(self) -> None:
+        if not self._is_watching:
             assert self._descriptor is not None
-            self._armed = True
+            self._is_watching = True
             self._loop.add_writer(self._descriptor, self._flush)
 
-    def _disarm(self) -> None:
-        if self._armed and self._descriptor is not None:
-            self._armed = False
+    def _unwatch_writable(self) -> None:
+        if self._is_watching and self._descriptor is not None:
+            self._is_watching = False
             if not self._loop.is_closed():
                 self._loop.remove_writer(self._descriptor)
 
-    def _break(self) -> None:
+    def _on_broken_pipe(self) -> None:
         self.close()
-        self._broken()
+        self._on_stdin_closed()

@@ -49,7 +49,7 @@ class TransportError(GreenroomError):
         return False
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Whether the same request may succeed when it is sent again."""
         return not self.final
 
@@ -122,7 +122,7 @@ class HttpError(TransportError):
         self.retry_after = retry_after
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Whether the same request may succeed a moment later."""
         return self.status in _TEMPORARY or self.status >= 500  # noqa: PLR2004 - a server error
 
@@ -149,7 +149,7 @@ class Unauthorized(HttpError):
         return f"{super().__str__()}{_WANTS if self.status == UNAUTHORIZED else ''}"
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Whether the next try has new credentials."""
         return self.renewed
 
@@ -178,7 +178,7 @@ class SessionGone(HttpError):
     reason = "session_gone"
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """In a new session."""
         return True
 

@@ -34,7 +34,7 @@ class ServerUrl:
     path: str = field(repr=False)
     login: str = field(default="", repr=False)
     """The `Authorization` header for user and password in the URL, if any."""
-    veiled: bool = field(default=False, repr=False)
+    path_hidden: bool = field(default=False, repr=False)
     """Whether the path may be a secret, too, as where a variable stands for some of it."""
 
     @classmethod
@@ -81,9 +81,9 @@ class ServerUrl:
     @property
     def description(self) -> str:
         """The URL as people may see it."""
-        return f"{self.origin}{'/…' if self.veiled else self.path}"
+        return f"{self.origin}{'/…' if self.path_hidden else self.path}"
 
-    def beside(self, location: str) -> ServerUrl | None:
+    def resolve_reference(self, location: str) -> ServerUrl | None:
         """Resolve a reference from the server; None if it leads to another origin, which is never contacted."""
         if not location.isprintable():  # urljoin drops some unprintable characters
             return None
@@ -93,7 +93,7 @@ class ServerUrl:
             return None
         if found.origin != self.origin or found.login:
             return None
-        return ServerUrl(found.scheme, found.host, found.port, found.target, found.path, self.login, self.veiled)
+        return ServerUrl(found.scheme, found.host, found.port, found.target, found.path, self.login, self.path_hidden)
 
 
 # --- Connections to hosts that a server has named: every address behind the URL is checked before connecting, and then used as it is.

@@ -41,13 +41,13 @@ _CHECKED_AFTER: Final = 0.002
 class QueuedRequest:
     """A request without a connection: one is being made for it, or it waits for one."""
 
-    __slots__ = ("_pool", "connecting", "over", "request")
+    __slots__ = ("_pool", "connecting", "is_done", "request")
 
     def __init__(self, pool: HttpConnectionPool, request: OutgoingRequest) -> None:
         self._pool = pool
         self.request = request
         self.connecting: asyncio.Task[None] | None = None
-        self.over = False
+        self.is_done = False
 
     @property
     def may_have_been_sent(self) -> bool:
@@ -55,8 +55,8 @@ class QueuedRequest:
         return False
 
     def drop(self) -> None:
-        if not self.over:
-            self.over = True
+        if not self.is_done:
+            self.is_done = True
             self._pool.on_dropped(self)
 
     def pause(self) -> None:
@@ -67,8 +67,8 @@ class QueuedRequest:
 
     def fail(self, error: TransportError | None) -> None:
         """No connection could be made."""
-        if not self.over:
-            self.over = True
+        if not self.is_done:
+            self.is_done = True
             hung_up = ConnectFailed(f"{self.request.address.origin}: it hung up at once")
             self.request.on_failure(error or hung_up, unseen=True)
 
@@ -86,7 +86,7 @@ class HttpConnectionPool:
         self._idle: list[PooledConnection] = []
         self._busy: dict[PooledConnection, None] = {}
         self._connecting: dict[QueuedRequest, None] = {}
-        self._waiting: deque[QueuedRequest] = deque()
+        self._queued: deque[QueuedRequest] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._head: tuple[Any, Any, str] = (None, None, "")
@@ -104,19 +104,19 @@ class HttpConnectionPool:
         while (connection := self._free(address)) is not None:
             if self._assign(request, connection):
                 return  # otherwise the server has closed it meanwhile
-        waiting = request.in_flight = QueuedRequest(self, request)
+        queued = request.in_flight = QueuedRequest(self, request)
         if request.urgent or self._has_room():
-            self._connecting[waiting] = None
-            task = self._loop.create_task(self._connect(waiting, address), context=self._context.copy())
-            waiting.connecting = task
+            self._connecting[queued] = None
+            task = self._loop.create_task(self._connect(queued, address), context=self._context.copy())
+            queued.connecting = task
         else:
-            self._waiting.append(waiting)
+            self._queued.append(queued)
 
     def _assign(self, request: OutgoingRequest, connection: PooledConnection) -> bool:
         """Send a request on that connection. False if the kernel accepted no byte of it."""
         request.in_flight = connection
         self._busy[connection] = None
-        if connection.begin(self._encode(request), request):
+        if connection.send(self._encode(request), request):
             return True
         request.in_flight = None
         del self._busy[connection]
@@ -129,8 +129,8 @@ class HttpConnectionPool:
         if connection.idle_since >= 0:  # an idle connection was closed meanwhile: try another one
             self.start(request)
         else:
-            waiting = request.in_flight = QueuedRequest(self, request)
-            self._loop.call_soon(waiting.fail, None, context=self._context)
+            queued = request.in_flight = QueuedRequest(self, request)
+            self._loop.call_soon(queued.fail, None, context=self._context)
 
     def _encode(self, request: OutgoingRequest) -> bytes:
         """Encode a request. The head, except for the length, is cached: it mostly equals the previous one, and comparing three references costs less than encoding it."""
@@ -146,16 +146,16 @@ class HttpConnectionPool:
         body = request.frame
         return b"%bcontent-length: %d\r\n\r\n%b" % (self._head_bytes, len(body), body)
 
-    def on_dropped(self, waiting: QueuedRequest) -> None:
+    def on_dropped(self, queued: QueuedRequest) -> None:
         """A queued request was given up."""
-        if waiting.connecting is not None:
-            waiting.connecting.cancel()
+        if queued.connecting is not None:
+            queued.connecting.cancel()
             del self._connecting[
-                waiting
+                queued
             ]  # removed here, since a task that is cancelled before its first step runs no `finally`
             self._start_queued()
-        elif waiting in self._waiting:
-            self._waiting.remove(waiting)
+        elif queued in self._queued:
+            self._queued.remove(queued)
 
     # --- connections
 
@@ -173,7 +173,7 @@ class HttpConnectionPool:
             connection.close()
         return None
 
-    async def _connect(self, waiting: QueuedRequest, address: ServerUrl) -> None:
+    async def _connect(self, queued: QueuedRequest, address: ServerUrl) -> None:
         protocol: PooledConnection | None = None
         connection: PooledConnection | None = None
 
@@ -203,15 +203,15 @@ class HttpConnectionPool:
         except (OSError, UnicodeError, ValueError) as failed:
             error = ConnectFailed(f"{address.origin}: {error_text(failed)}")
         finally:
-            self._connecting.pop(waiting, None)
-            waiting.connecting = None
+            self._connecting.pop(queued, None)
+            queued.connecting = None
         if connection is not None:
-            if waiting.over or self._closed or connection.is_closed:
+            if queued.is_done or self._closed or connection.is_closed:
                 connection.close()
             else:
-                self._assign_or_retry(waiting.request, connection)
+                self._assign_or_retry(queued.request, connection)
                 return
-        waiting.fail(error)
+        queued.fail(error)
         self._start_queued()
 
     def on_released(self, connection: PooledConnection) -> None:
@@ -220,8 +220,8 @@ class HttpConnectionPool:
         if self._closed:
             connection.close()
             return
-        if self._waiting and connection.reaches(self._waiting[0].request.address):
-            self._assign_or_retry(self._waiting.popleft().request, connection)
+        if self._queued and connection.reaches(self._queued[0].request.address):
+            self._assign_or_retry(self._queued.popleft().request, connection)
             return
         connection.idle_since = self._loop.time()
         self._idle.append(connection)
@@ -237,8 +237,8 @@ class HttpConnectionPool:
 
     def _start_queued(self) -> None:
         """Start queued requests while there is room."""
-        while self._waiting and not self._closed and self._has_room():
-            self.start(self._waiting.popleft().request)
+        while self._queued and not self._closed and self._has_room():
+            self.start(self._queued.popleft().request)
 
     def _has_room(self) -> bool:
         return len(self._busy) + len(self._connecting) < self.settings.max_connections
@@ -263,7 +263,7 @@ class HttpConnectionPool:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
             self._sweep_timer = None
-        self._waiting.clear()
+        self._queued.clear()
         for connection in (*self._idle, *self._busy):
             connection.drop()
         self._idle.clear()
@@ -336,7 +336,7 @@ class PooledConnection(asyncio.Protocol):
 
     # --- called by the pool
 
-    def begin(self, data: bytes, request: OutgoingRequest) -> bool:
+    def send(self, data: bytes, request: OutgoingRequest) -> bool:
         """Send a request. False if the kernel accepted no byte of it, so the server has not received it."""
         transport = self._transport
         self._request = request

@@ -67,7 +67,7 @@ class HttpRoute:
         self.fallback = fallback
         self.headers: Headers = _checked_headers(headers or {})
         self._trust = trust
-        self._brought = transport
+        self._httpx_transport = transport
         if transport is not None and proxy is not None:
             raise ConfigError("transport and proxy exclude each other: set the proxy in the transport")
         self._proxy = proxy or (None if transport is not None else _environment_proxy(self.address))
@@ -83,9 +83,9 @@ class HttpRoute:
         """The URL without its secrets."""
         return self.address.description
 
-    def check_personal(self) -> None:
+    def check_caller_credentials(self) -> None:
         """Raise `ConfigError` where other logins, or state shared by connections, would go along with a caller's own credentials."""
-        if self._brought is not None:
+        if self._httpx_transport is not None:
             raise ConfigError(
                 f"{self!r} has a transport that keeps cookies for all connections: leave it out, or caller_auth"
             )
@@ -96,19 +96,19 @@ class HttpRoute:
                 f"{self!r} has a login {where}, which each caller would show: give it as credentials instead"
             )
 
-    def personal(self, credentials: Callable[[str], Credentials]) -> Self:
+    def with_credentials(self, credentials: Callable[[str], Credentials]) -> Self:
         """The same route with a caller's own credentials, made for its URL."""
         route = copy(self)
         route.credentials = credentials(self._url)
         return route
 
-    def veil(self) -> None:
+    def hide_path(self) -> None:
         """Hide the path, too, wherever the URL is shown."""
-        self.address = replace(self.address, veiled=True)
+        self.address = replace(self.address, path_hidden=True)
 
     def portable(self) -> PortableRoute:
         """The route for another process. Credentials other than fixed headers stay here, and are asked for each request."""
-        if self._brought is not None:
+        if self._httpx_transport is not None:
             raise ConfigError(f"{self!r} has a transport of this process: leave out its isolation, or the transport")
         if self._trust is not None and not isinstance(self._trust, Trust):
             raise ConfigError(f"{self!r} has an SSLContext, which is of this process: give it a Trust(…) instead")
@@ -122,7 +122,7 @@ class HttpRoute:
             "fallback": self.fallback,
             "proxy": self._proxy,
             "old": self.old,
-            "veiled": self.address.veiled,
+            "path_hidden": self.address.path_hidden,
         }
         return PortableRoute(_rebuild_route, given)
 
@@ -133,12 +133,12 @@ class HttpRoute:
     def carrier(self) -> Callable[[Process], HttpCarrier]:
         """A function that makes the carrier of one wire, given its process. Raises `ConfigError` for an unusable proxy."""
         tls = self._tls()
-        if self._brought is None and self._proxy is None:
+        if self._httpx_transport is None and self._proxy is None:
             return lambda process: HttpConnectionPool(process, self.settings, tls)
-        from .httpx_door import HttpxCarrier, client_of  # noqa: PLC0415 - importing httpx is expensive, and few clients need it
+        from .httpx_door import HttpxCarrier, httpx_client  # noqa: PLC0415 - importing httpx is expensive, and few clients need it
 
-        client = client_of(self._brought, self._proxy, tls, self.settings)
-        return lambda _: HttpxCarrier(self.settings, client, own=self._brought is None)
+        client = httpx_client(self._httpx_transport, self._proxy, tls, self.settings)
+        return lambda _: HttpxCarrier(self.settings, client, own=self._httpx_transport is None)
 
     def _tls(self) -> ssl.SSLContext | None:
         if self._context is None and self.address.secure:
@@ -159,14 +159,14 @@ def _rebuild_route(
     fixed: Mapping[str, str] | None,
     proxy: str | None,
     old: bool,
-    veiled: bool,
+    path_hidden: bool,
     **options: Any,
 ) -> HttpRoute:
     """Make a portable route again. Without `fixed` headers, credentials are asked for at home."""
     credentials = home if fixed is None else FixedHeaders(fixed)
     route = (SseRoute if old else HttpRoute)(url, credentials=credentials, **options)
-    if veiled:
-        route.veil()
+    if path_hidden:
+        route.hide_path()
     route._proxy = proxy  # noqa: SLF001 - the home process's environment decides
     return route
 

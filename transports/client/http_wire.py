@@ -100,7 +100,7 @@ class HttpWire:
         self._bytes_in_flight = 0
         self._notifications_in_flight = 0  # how many of those in flight are no requests
         self._barrier: MessagePost | None = None
-        self._listening: StandaloneStream | None = None
+        self._standalone: StandaloneStream | None = None
         self._legacy: LegacySseStream | None = None
         self._may_fall_back = route.fallback
         self._session_gone: SessionGone | None = None
@@ -145,7 +145,7 @@ class HttpWire:
         if self._barrier is not None or self._waiting or (self._legacy is not None and not self._legacy.ready):
             self._waiting.append(request)
         else:
-            self._launch(request)
+            self._start(request)
 
     def forget(self, id: RequestId) -> None:
         request = self._unanswered.pop(id, None)
@@ -155,8 +155,8 @@ class HttpWire:
 
     def on_negotiated(self, version: str) -> None:
         self._version = version
-        if self._legacy is None and self._listening is None and not self._process.life:
-            self._loop.call_soon(self._listen, context=self._process.own_context())
+        if self._legacy is None and self._standalone is None and not self._process.life:
+            self._loop.call_soon(self._open_standalone_stream, context=self._process.own_context())
 
     # --- sending
 
@@ -166,21 +166,21 @@ class HttpWire:
         self._pings += 1
         probe = self._ping = SessionPing(self, self._pings)
         self._bytes_in_flight += len(probe.frame)
-        self._launch(probe)
+        self._start(probe)
 
-    def _launch(self, request: MessagePost) -> None:
+    def _start(self, request: MessagePost) -> None:
         self._in_flight[request] = None
         self._notifications_in_flight += request.id is None
         if request.ordered:
             self._barrier = request
-        request.go()
+        request.start()
 
-    def _drain(self) -> None:
+    def _send_queued(self) -> None:
         """Send queued messages, up to the next ordered one."""
-        if self._listening is None and self._version:
-            self._listen()  # opened first: a server that answers with a request of its own may send that on this stream
+        if self._standalone is None and self._version:
+            self._open_standalone_stream()  # opened first: a server that answers with a request of its own may send that on this stream
         while self._waiting and self._barrier is None and not (self._legacy is not None and not self._legacy.ready):
-            self._launch(self._waiting.popleft())
+            self._start(self._waiting.popleft())
 
     def _remove(self, request: MessagePost) -> None:
         """A request is finished, whatever its outcome."""
@@ -196,22 +196,22 @@ class HttpWire:
             self._barrier = None
         if self._ping is request:
             self._ping = None
-        if self._barrier is None and (self._waiting or (self._version and self._listening is None)):
-            self._drain()
+        if self._barrier is None and (self._waiting or (self._version and self._standalone is None)):
+            self._send_queued()
         if self._all_sent is not None and not self._in_flight and not self._all_sent.done():
             self._all_sent.set_result(None)
         if self._session_gone is not None and not self._in_flight:
             self.end(self._session_gone)
 
-    def _listen(self) -> None:
+    def _open_standalone_stream(self) -> None:
         """Open the standalone stream as soon as no ordered message is in flight."""
         if (
-            self._listening is None
+            self._standalone is None
             and self._barrier is None
             and not (self._closing or self._has_ended or self._session_gone or self._legacy or self._process.life)
         ):
-            self._listening = StandaloneStream(self)
-            self._listening.go()
+            self._standalone = StandaloneStream(self)
+            self._standalone.start()
 
     # --- called by requests
 
@@ -291,11 +291,15 @@ class HttpWire:
         if (
             not self._version
             or self._session_gone is not None
-            or (self._listening is not None and self._listening.may_have_been_sent)
+            or (self._standalone is not None and self._standalone.may_have_been_sent)
         ):
             return False
         # A request that was acknowledged, or whose stream is to be resumed, is on no connection, though the server has received it.
-        return not any(each.seen for each in (*self._in_flight, *self._unanswered.values()) if each is not request)
+        return not any(
+            each.may_have_been_received
+            for each in (*self._in_flight, *self._unanswered.values())
+            if each is not request
+        )
 
     def _end_now(self, error: TransportError) -> None:
         """End now. With a `ConnectFailed`, messages still queued were not received, so nothing may be sent any more."""
@@ -305,7 +309,7 @@ class HttpWire:
         self.end(error)
 
     def _drop_all(self) -> None:
-        for request in (*self._in_flight, *self._waiting, self._listening, self._legacy):
+        for request in (*self._in_flight, *self._waiting, self._standalone, self._legacy):
             if request is not None:
                 request.drop()
 
@@ -317,8 +321,8 @@ class HttpWire:
         """The server has lost our session. Requests that were surely not executed can be resent in another one."""
         if self._session_gone is None:
             self._session_gone = SessionGone(error.status, error.body, error.where)
-            if self._listening is not None:
-                self._listening.drop()
+            if self._standalone is not None:
+                self._standalone.drop()
             waiting, self._waiting = self._waiting, deque()
             for each in waiting:
                 self.on_unanswered(each, self._session_gone, resend=True)
@@ -378,12 +382,12 @@ class HttpWire:
 
     def _open_legacy(self, instead: HttpError | None) -> None:
         self._legacy = LegacySseStream(self, instead)
-        self._legacy.go()
+        self._legacy.start()
 
     def on_legacy_ready(self, post_url: ServerUrl) -> None:
         """The legacy stream has named the URL for posts."""
         self.post_url = post_url
-        self._drain()
+        self._send_queued()
 
     def on_legacy_end(self, error: TransportError) -> None:
         """The legacy stream has ended, and the session with it."""
@@ -416,7 +420,7 @@ class HttpWire:
     async def _close_session(self) -> None:
         """Send queued messages and delete the session, within the grace."""
         self._closing = True
-        for request in (self._listening, self._ping, *self._unanswered.values()):
+        for request in (self._standalone, self._ping, *self._unanswered.values()):
             if request is not None:
                 request.drop()
                 if isinstance(request, MessagePost):
@@ -428,8 +432,8 @@ class HttpWire:
                     await self._all_sent
                 if self.session and self._session_gone is None and self._legacy is None:
                     goodbye = SessionDelete(self)
-                    goodbye.go()
-                    await goodbye.done_event.wait()
+                    goodbye.start()
+                    await goodbye.finished.wait()
         except TimeoutError:
             pass
 

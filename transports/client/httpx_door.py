@@ -32,7 +32,7 @@ _IDENTITY: Final = (b"accept-encoding", b"identity")
 HttpxTransport: TypeAlias = "httpx.AsyncClient | httpx.AsyncBaseTransport"
 
 
-def client_of(
+def httpx_client(
     brought: HttpxTransport | None, proxy: str | None, context: ssl.SSLContext | None, settings: HttpSettings
 ) -> httpx.AsyncClient:
     """The httpx client for what the user brought. Raises `ConfigError` for an unusable proxy."""
@@ -58,9 +58,9 @@ class HttpxRequest:
     def __init__(self, outgoing: OutgoingRequest) -> None:
         self.outgoing = outgoing
         self.task: asyncio.Task[None] | None = None
-        self.flowing = asyncio.Event()
-        self.flowing.set()
-        self.over = False
+        self.resumed = asyncio.Event()
+        self.resumed.set()
+        self.is_done = False
 
     @property
     def may_have_been_sent(self) -> bool:
@@ -69,16 +69,16 @@ class HttpxRequest:
 
     def drop(self) -> None:
         """Cancel the request."""
-        if not self.over:
-            self.over = True
+        if not self.is_done:
+            self.is_done = True
             if self.task is not None:
                 self.task.cancel()
 
     def pause(self) -> None:
-        self.flowing.clear()
+        self.resumed.clear()
 
     def resume(self) -> None:
-        self.flowing.set()
+        self.resumed.set()
 
 
 class HttpxCarrier:
@@ -88,7 +88,7 @@ class HttpxCarrier:
         """`own`: the client belongs to this wire, and is closed with it."""
         self._client = client
         self._own = own
-        self._room = asyncio.Semaphore(settings.max_connections)
+        self._slots = asyncio.Semaphore(settings.max_connections)
         self._timeout = httpx.Timeout(None, connect=settings.connect_timeout)
         self._running: dict[HttpxRequest, None] = {}
 
@@ -96,14 +96,14 @@ class HttpxCarrier:
         """Send a request in its own task."""
         running = outgoing.in_flight = HttpxRequest(outgoing)
         self._running[running] = None
-        running.task = outgoing.wire.task(self._carry(running))
+        running.task = outgoing.wire.task(self._send_in_turn(running))
         running.task.add_done_callback(lambda _: self._running.pop(running, None))
 
-    async def _carry(self, running: HttpxRequest) -> None:
+    async def _send_in_turn(self, running: HttpxRequest) -> None:
         if running.outgoing.urgent:
             await self._send(running)
         else:
-            async with self._room:
+            async with self._slots:
                 await self._send(running)
 
     async def _send(self, running: HttpxRequest) -> None:
@@ -135,12 +135,12 @@ class HttpxCarrier:
             error = ConnectionLost(f"{origin}: {type(failed).__name__}: {failed}")
             unseen = False
         else:
-            if not running.over:
-                running.over = True
+            if not running.is_done:
+                running.is_done = True
                 outgoing.on_end()
             return
-        if not running.over:
-            running.over = True
+        if not running.is_done:
+            running.is_done = True
             outgoing.on_failure(error, unseen=unseen)
 
     async def _receive(self, running: HttpxRequest, response: httpx.Response) -> None:
@@ -152,14 +152,14 @@ class HttpxCarrier:
         until = perf_counter() + READ_TURN
         async for piece in pieces:
             for at in range(0, len(piece), READ_SLICE):
-                if running.over:
+                if running.is_done:
                     return
                 running.outgoing.on_body(piece[at : at + READ_SLICE])
                 steps += 1
                 if not steps % _STEPS or perf_counter() > until:
                     await asyncio.sleep(0)  # pieces of one read arrive without any wait between them
                     until = perf_counter() + READ_TURN
-                await running.flowing.wait()
+                await running.resumed.wait()
 
     async def close(self) -> None:
         """Cancel all requests."""

@@ -92,8 +92,8 @@ class MemoryClientWire:
         self._route = route
         self._owner: Ref[object] = Ref(owner)
         self._frames: deque[tuple[bytes, RequestId | None]] = deque()
-        self._more = asyncio.Event()
-        self.pid: Pid = spawn_link(self._carry)
+        self._queued = asyncio.Event()
+        self.pid: Pid = spawn_link(self._run)
 
     # --- the ClientWire interface
 
@@ -101,7 +101,7 @@ class MemoryClientWire:
         if len(self._frames) >= MAX_QUEUED:
             raise WireFull(f"{len(self._frames)} messages wait to be taken")
         self._frames.append((frame, id))
-        self._more.set()
+        self._queued.set()
 
     def forget(self, id: RequestId) -> None:
         """A no-op: nothing is held for a reply."""
@@ -111,7 +111,7 @@ class MemoryClientWire:
 
     # --- the process
 
-    async def _carry(self) -> None:
+    async def _run(self) -> None:
         trap_exit()
         route = self._route
         try:
@@ -124,24 +124,24 @@ class MemoryClientWire:
             raise Quit(Shutdown(reason)) from None
         feed = session.channel
         assert feed is not None
-        inward, outward = asyncio.create_task(self._speak(session)), asyncio.create_task(self._listen(feed))
-        told = asyncio.create_task(receive(lambda message: isinstance(message, Exit)))
+        sending, receiving = asyncio.create_task(self._send_queued(session)), asyncio.create_task(self._receive(feed))
+        exit_signal = asyncio.create_task(receive(lambda message: isinstance(message, Exit)))
         try:
-            await asyncio.wait((inward, outward, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, receiving, exit_signal), return_when=asyncio.FIRST_COMPLETED)
         finally:
             with contextlib.suppress(ProcessExited):
                 await session.end()
-        if told.done():
+        if exit_signal.done():
             raise Quit(SHUTDOWN)
-        inward.cancel()
-        await asyncio.wait((inward,))
-        self._give_back()
-        for each in (inward, outward):
+        sending.cancel()
+        await asyncio.wait((sending,))
+        self._report_unsent()
+        for each in (sending, receiving):
             if each.done() and not each.cancelled():
                 each.result()
         raise Quit(Shutdown(ConnectionLost("the session has ended")))
 
-    async def _speak(self, session: SessionHandle) -> None:
+    async def _send_queued(self, session: SessionHandle) -> None:
         frames = self._frames
         while True:
             while frames:
@@ -153,11 +153,11 @@ class MemoryClientWire:
                         frames.appendleft((frame, id))
                     return
                 except RemoteProtocolError as error:
-                    await self._refused(session, error, id)
-            self._more.clear()
-            await self._more.wait()
+                    await self._on_refused(session, error, id)
+            self._queued.clear()
+            await self._queued.wait()
 
-    async def _refused(self, session: SessionHandle, error: RemoteProtocolError, id: RequestId | None) -> None:
+    async def _on_refused(self, session: SessionHandle, error: RemoteProtocolError, id: RequestId | None) -> None:
         """Answer a message that the server does not accept, such as one over its limit, as any other transport would."""
         failure = PeerError(error.code, error.message, error.data)
         if error.response_to is None:
@@ -166,7 +166,7 @@ class MemoryClientWire:
         with contextlib.suppress(ProcessExited):  # the feed reports the end of the session
             await session.respond(JsonRpcError(error.response_to, failure))
 
-    def _give_back(self) -> None:
+    def _report_unsent(self) -> None:
         """Report messages that the session did not receive as safe to resend."""
         ended = ConnectionLost("the session has ended")
         unseen: list[InboundItem] = [
@@ -175,7 +175,7 @@ class MemoryClientWire:
         if unseen:
             self._owner.send(Inbound(self.pid, unseen))
 
-    async def _listen(self, feed: Feed) -> None:
+    async def _receive(self, feed: Feed) -> None:
         while (events := await feed.next()) is not None:
             heard = [parse_inbound(event.data, self._route.limits) for event in events if event.data]
             if heard:

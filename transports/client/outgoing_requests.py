@@ -83,7 +83,7 @@ class OutgoingRequest:
     _tried: frozenset[int] = frozenset()
     _redirects_followed = 0
     _task: asyncio.Task[None] | None = None
-    _alarm: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
     _stream: EventStream | None = None
     _last_data_at = 0.0
     _is_answered = False
@@ -128,7 +128,7 @@ class OutgoingRequest:
 
     def extra_headers(self) -> Headers:
         """Additional headers: where a stream is resumed."""
-        return () if self._stream is None else self._stream.where()
+        return () if self._stream is None else self._stream.resume_header()
 
     @property
     def may_have_been_sent(self) -> bool:
@@ -137,7 +137,7 @@ class OutgoingRequest:
 
     # --- sending
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Send it, or send it again."""
         self._head = self._refusal = None
         fixed = self.wire.known_headers
@@ -174,13 +174,13 @@ class OutgoingRequest:
     def _close(self) -> None:
         self.done = True
         if self.in_flight is not None:
-            self._hang_up()
+            self._drop_in_flight()
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self.alarm(None)
+        self.set_timer(None)
 
-    def _hang_up(self) -> None:
+    def _drop_in_flight(self) -> None:
         in_flight, self.in_flight = self.in_flight, None
         if in_flight is not None:
             in_flight.drop()
@@ -204,7 +204,7 @@ class OutgoingRequest:
         else:
             self._refusal += data
             if len(self._refusal) > _REFUSAL_SIZE:
-                self._hang_up()
+                self._drop_in_flight()
                 self._on_refusal()
 
     def on_end(self) -> None:
@@ -224,7 +224,7 @@ class OutgoingRequest:
             self._fail(error, unseen=unseen)
 
     def _fail(self, error: TransportError, *, unseen: bool = False) -> None:
-        self._hang_up()
+        self._drop_in_flight()
         if not self.done:
             self.on_lost(error, unseen=unseen)
 
@@ -243,12 +243,12 @@ class OutgoingRequest:
             error: HttpError = refused
         elif head.status in _REDIRECTS and self._redirects_followed < self.wire.settings.redirects:
             self._redirects_followed += 1
-            elsewhere = self.address.beside(head.get(b"location"))
+            elsewhere = self.address.resolve_reference(head.get(b"location"))
             what = "it redirects to another server, which is not followed"
             if elsewhere is not None:
                 self.redirect_to(elsewhere)
                 if self._was_not_done(head):
-                    self.go()
+                    self.start()
                     return
                 what = "it redirects a request that another server may have been given before"
             error = HttpError(head.status, what, self.address.origin)
@@ -277,17 +277,14 @@ class OutgoingRequest:
             self.wire.known_headers = None
             error.renewed = True
         if again and unseen:
-            self.go()
+            self.start()
         else:
             self.on_rejected(error, body, head)
 
     # --- pauses and timers
 
     def pause_while_behind(self, seconds: float = _FIRST_PAUSE, *, has_backlog: bool = False) -> None:
-        """Pause reading while the connection has not caught up, and check again at growing intervals.
-
-        `has_backlog`: parsed events wait for the next turn; they are delivered before anything more is read.
-        """
+        """Pause reading while the connection is behind, checking at growing intervals; a backlog of events is delivered before reading on."""
         if self.in_flight is not None and not self.done:
             if self.wire.is_behind():
                 self.in_flight.pause()
@@ -304,11 +301,11 @@ class OutgoingRequest:
         if self.in_flight is not None and not self.done:
             self.on_data(b"")
 
-    def alarm(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
+    def set_timer(self, seconds: float | None, then: Callable[[], None] | None = None) -> None:
         """Set the timer to call `on_alarm`, or `then`, after so many seconds, in place of an earlier one."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = None if seconds is None else self.wire.later(seconds, then or self._on_timer)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.wire.later(seconds, then or self._on_timer)
 
     def is_silent(self, last_data_at: float) -> bool:
         """Whether nothing has arrived for longer than the settings allow. If not, the timer is set to check again."""
@@ -316,7 +313,7 @@ class OutgoingRequest:
         assert silence is not None, "is_silent needs a silence timeout"
         left = last_data_at + silence - self.wire.now()
         if left > 0 or self.wire.is_behind():
-            self.alarm(max(left, 1.0))
+            self.set_timer(max(left, 1.0))
             return False
         return True
 
@@ -326,14 +323,14 @@ class OutgoingRequest:
         self._stream = EventStream(self.wire.event_limits, mark)
         if self.wire.settings.silence is not None:
             self._last_data_at = self.wire.now()
-            self.alarm(self.wire.settings.silence)
+            self.set_timer(self.wire.settings.silence)
         return mark
 
     def _read_stream(self, data: bytes) -> None:
         """Process more of the stream, for at most one turn."""
         stream = self._stream
         assert stream is not None
-        self._last_data_at = self.wire.now() if self._alarm is not None else 0.0
+        self._last_data_at = self.wire.now() if self._timer is not None else 0.0
         try:
             items = self._parse_events(stream, data)
         except ResponseTooLarge as error:
@@ -351,11 +348,11 @@ class OutgoingRequest:
         self.wire.deliver(items)
 
     def _again(self) -> None:
-        self._alarm = None
-        self.go()
+        self._timer = None
+        self.start()
 
     def _on_timer(self) -> None:
-        self._alarm = None
+        self._timer = None
         if not self.done:
             self.on_alarm()
 
@@ -383,15 +380,15 @@ class MessagePost(OutgoingRequest):
         self.wire.post_url = elsewhere
 
     @property
-    def seen(self) -> bool:
+    def may_have_been_received(self) -> bool:
         """Whether the server may have received it: it was sent, or a response has begun."""
         return self.may_have_been_sent or self._head is not None
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Send it; the server has the send timeout to acknowledge it."""
-        if self._alarm is None:
-            self.alarm(self.wire.settings.send_timeout)
-        super().go()
+        if self._timer is None:
+            self.set_timer(self.wire.settings.send_timeout)
+        super().start()
 
     def on_data(self, data: bytes) -> None:
         """Skip the body: it is not needed."""
@@ -444,11 +441,11 @@ class RequestPost(MessagePost):
         return self.method == "GET"
 
     @property
-    def seen(self) -> bool:
+    def may_have_been_received(self) -> bool:
         """Whether the server may have received it; also while its stream waits to be resumed."""
-        return self._resuming or super().seen
+        return self._resuming or super().may_have_been_received
 
-    go = OutgoingRequest.go  # no timeout here: the caller has a deadline
+    start = OutgoingRequest.start  # no timeout here: the caller has a deadline
 
     # --- the reply
 
@@ -499,7 +496,7 @@ class RequestPost(MessagePost):
             self._is_answered = self._is_answered or answered == self.id
         self.wire.deliver(items)
         if self._is_answered and not self.done:
-            self.alarm(_LINGER)
+            self.set_timer(_LINGER)
 
     def on_end(self) -> None:
         """The response is complete: a JSON text, the end of a stream, or a refusal."""
@@ -541,9 +538,7 @@ class RequestPost(MessagePost):
         if status == _ACCEPTED:
             self.wire.on_settled(self, answered=False)
         else:
-            self.wire.on_unanswered(
-                self, HttpError(status, "the response is empty", self.address.origin), resend=False
-            )
+            self.wire.on_unanswered(self, HttpError(status, "the response is empty", self.address.origin), resend=False)
 
     # --- failures
 
@@ -583,7 +578,7 @@ class RequestPost(MessagePost):
 
     def _on_stream_cut(self, error: TransportError) -> None:
         """The stream has ended. It is resumed if the reply was not on it, and the server sent an event id."""
-        self._hang_up()
+        self._drop_in_flight()
         stream = self._stream
         assert stream is not None
         self._retry = self._retry if stream.retry is None else stream.retry
@@ -597,7 +592,7 @@ class RequestPost(MessagePost):
             self._resumes += 1
             self.method, self.urgent = "GET", True
             self._tried = frozenset()
-            self.alarm(self.wire.retry_delay(self._retry), self._again)
+            self.set_timer(self.wire.retry_delay(self._retry), self._again)
 
     def _give_up(self, error: TransportError, *, resend: bool = False) -> None:
         if self._is_answered:
@@ -649,7 +644,7 @@ class EventStream:
         mark = self._parser.last_event_id
         return mark if mark.isprintable() and len(mark) <= _LONGEST_MARK else ""
 
-    def where(self) -> Headers:
+    def resume_header(self) -> Headers:
         """The header with that id: UTF-8 bytes, as HTTP headers carry them."""
         return (("last-event-id", self.mark.encode().decode("latin-1")),) if self.mark else ()
 
@@ -682,7 +677,11 @@ class EventStream:
         """Parse an event of this turn."""
         data = event if isinstance(event, OversizedMessage) else event.data
         message = parse_inbound(data, self._limits)
-        if isinstance(data, OversizedMessage) and isinstance(message, InvalidMessage) and message.error.response_to is None:
+        if (
+            isinstance(data, OversizedMessage)
+            and isinstance(message, InvalidMessage)
+            and message.error.response_to is None
+        ):
             self.oversized = ResponseTooLarge(data.length, self._limits.size, "an event")
         self._asked += type(message) is JsonRpcRequest
         return message

@@ -102,14 +102,14 @@ class StandaloneStream(OutgoingRequest):
 
     def _reopen_later(self) -> None:
         """Reopen the stream after a delay: the server's, and longer after each failure."""
-        self._hang_up()
+        self._drop_in_flight()
         if self._stream is not None and self._stream.retry is not None:
             self._retry = self._stream.retry
         self._tried = frozenset()
         seconds = self.wire.retry_delay(self._retry)
         if self._failures > 1:
             seconds = max(seconds, min(seconds * 2 ** min(self._failures - 1, _DOUBLINGS), _LONGEST_BACKOFF))
-        self.alarm(seconds, self._again)
+        self.set_timer(seconds, self._again)
 
     def on_alarm(self) -> None:
         """The stream may have been silent for too long."""
@@ -124,11 +124,11 @@ class SessionDelete(OutgoingRequest):
 
     def __init__(self, wire: HttpWire) -> None:
         super().__init__(wire)
-        self.done_event = asyncio.Event()
+        self.finished = asyncio.Event()
 
     def on_complete(self) -> None:
         self._close()
-        self.done_event.set()
+        self.finished.set()
 
     def on_rejected(self, error: HttpError, body: bytes, head: ResponseHead) -> None:  # noqa: ARG002 - the session is over in any case
         self.on_complete()
@@ -153,11 +153,11 @@ class SessionPing(RequestPost):
         id = f"still-there-{number}"
         super().__init__(wire, encode_request(id, "ping"), id, ordered=True)
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Send the ping, with a timeout."""
-        if self._alarm is None:
-            self.alarm(_PING_TIMEOUT)
-        super().go()
+        if self._timer is None:
+            self.set_timer(_PING_TIMEOUT)
+        super().start()
 
     def on_alarm(self) -> None:
         """The ping timed out, or its stream does not end."""
@@ -185,10 +185,10 @@ class LegacySseStream(OutgoingRequest):
         self.ready = False
         """Whether the URL for posts is known."""
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Open the stream."""
-        self.alarm(_ENDPOINT_TIMEOUT)
-        super().go()
+        self.set_timer(_ENDPOINT_TIMEOUT)
+        super().start()
 
     def on_accepted(self, head: ResponseHead) -> None:
         """The response must be an event stream."""
@@ -216,14 +216,12 @@ class LegacySseStream(OutgoingRequest):
         return items
 
     def _on_endpoint(self, where: bytes) -> None:
-        place: ServerUrl | None = self.address.beside(where.decode(errors="replace").strip())
+        place: ServerUrl | None = self.address.resolve_reference(where.decode(errors="replace").strip())
         if place is None:
-            self._fail(
-                NotMcp(f"{self.address.origin} wants messages posted to another origin, which is not allowed")
-            )
+            self._fail(NotMcp(f"{self.address.origin} wants messages posted to another origin, which is not allowed"))
             return
         self.ready = True
-        self.alarm(self.wire.settings.silence)
+        self.set_timer(self.wire.settings.silence)
         self.wire.on_legacy_ready(place)
 
     def on_complete(self) -> None:

@@ -1,4 +1,4 @@
-"""From a `ServerConfig` to what a federation starts: the route, how patient its connection is, and how it is kept alive."""
+"""Converts a `ServerConfig` to the route and `UpstreamSpec` that a federation starts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .host_config import ServerConfig
 
     SignIn: TypeAlias = Callable[[ServerConfig], Auth | None]
-    """How to sign in at a server whose `oauth` is not off."""
+    """Makes the authentication of a server whose `oauth` is not off."""
 
 
 def route_of(server: ServerConfig, sign_in: SignIn | None = None) -> Route:
-    """The way to it. Raises `ConfigError`."""
+    """The route to a server. Raises `ConfigError`."""
     return _route(server, _auth(server, sign_in))
 
 
@@ -37,7 +37,9 @@ def _route(server: ServerConfig, auth: Auth | None) -> Route:
         command = Command(
             server.command, *server.args, env=server.env, inherit=server.inherit, cwd=server.cwd, limits=limits
         )
-        if server.written.get("command"):  # its variables stay out of what is told of it
+        if server.written.get(
+            "command"
+        ):  # texts about the command show it with variables not expanded, which may be secrets
             command.shown = (server.written["command"], *server.written.get("args", ()))
         return command
     from greenroom.transports.client.http_route import HttpRoute, SseRoute  # noqa: PLC0415 - programs need none of it
@@ -53,7 +55,7 @@ def _route(server: ServerConfig, auth: Auth | None) -> Route:
         credentials = credentials_for(auth, server.url)
     route = kind(server.url, headers=server.headers, credentials=credentials, settings=settings)
     if "${" in str(server.written.get("url")):
-        route.veil()
+        route.hide_path()
     return route
 
 
@@ -70,13 +72,13 @@ def _auth(server: ServerConfig, sign_in: SignIn | None) -> Auth | None:
 def spec_of(
     server: ServerConfig, settings: ClientSettings | None = None, sign_in: SignIn | None = None
 ) -> UpstreamSpec:
-    """How it is kept. `settings` are what the configuration says nothing of. Raises `ConfigError`."""
+    """The upstream spec of a server. `settings` are used for what the configuration does not set. Raises `ConfigError`."""
     times, restart = server.timeouts, server.restart
     auth = _auth(server, sign_in)
     backoff = Backoff(first=restart.first, factor=restart.factor, longest=restart.longest, jitter=restart.jitter)
     settled = replace(
         settings or ClientSettings(),
-        init_timeout=times.connect + getattr(auth, "patience", 0.0),  # a user who has to sign in takes their time
+        init_timeout=times.connect + getattr(auth, "patience", 0.0),  # plus the time that a user may take to sign in
         request_timeout=times.request,
         ping_interval=times.ping,
         backoff=backoff,
@@ -92,7 +94,7 @@ def spec_of(
         grace=times.grace,
         lists=(
             "tools",
-        ),  # the others are listed when they are wanted: most have many resources, and few are ever mentioned
+        ),  # resources and prompts are listed on demand: servers have many of them, and few are ever used
         tool_timeout=times.tool,
         isolation="process" if server.isolation == "process" else None,
         away=server.away,

@@ -267,7 +267,7 @@ async def test_a_function_that_raises_fails_that_callers_call_with_a_reason_and_
         assert answer == tokens["bob"]
 
 
-async def test_what_is_no_login_is_refused_without_being_shown(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_login_is_refused_without_being_shown(caplog: pytest.LogCaptureFixture) -> None:
     async with upstream() as web:
         server = front(web, lambda _: "Bearer two words")
         with caplog.at_level(logging.DEBUG):

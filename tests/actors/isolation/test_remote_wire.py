@@ -205,7 +205,7 @@ class Keeper:
     def __init__(self) -> None:
         self.asked = 0
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
-        self.secret = "what nobody else must have"
+        self.secret = "a secret"
 
     async def headers(self) -> Mapping[str, str]:
         self.asked += 1
@@ -281,8 +281,8 @@ async def test_the_caller_is_identified_at_home_for_each_request(old: bool) -> N
 
 
 async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_error() -> None:
-    async def refuses(visit: Any) -> None:
-        await visit.reply(401, b"", **{"www-authenticate": 'Bearer scope="more"'})
+    async def refuses(attempt: Any) -> None:
+        await attempt.reply(401, b"", **{"www-authenticate": 'Bearer scope="more"'})
 
     keeper = Keeper()
     async with scripted_server(initialize=refuses) as server, neighbour() as place:

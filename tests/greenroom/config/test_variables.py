@@ -47,7 +47,7 @@ def put(text: str, *, editor: bool = False, given: dict[str, str] | None = None)
         ("${env:A}", "1"),
     ],
 )
-def test_what_stands_for_what(text: str, value: str) -> None:
+def test_variables_expand_to_their_values(text: str, value: str) -> None:
     assert put(text) == (value, [])
 
 
@@ -58,15 +58,15 @@ def test_what_stands_for_what(text: str, value: str) -> None:
         ("${B}", "the variable B is not set"),
         ("${env:B}", "the variable B is not set"),
         ("${workspaceFolder}", "the variable workspaceFolder is not set"),
-        ("${A", "has a ${ that nothing closes"),
-        ("${B:-${A}", "has a ${ that nothing closes"),
+        ("${A", "has a ${ without a closing brace"),
+        ("${B:-${A}", "has a ${ without a closing brace"),
         ("${}", "has a variable that cannot be read: '${}'"),
         ("${A-B}", "has a variable that cannot be read: '${A-B}'"),
-        ("${input:api-key}", "wants ${input:api-key}, which nobody here is asked for"),
-        ("${B:-" * 20 + "}" * 20, "has too many ${ in each other"),
+        ("${input:api-key}", "needs ${input:api-key}, for which greenroom does not ask"),
+        ("${B:-" * 20 + "}" * 20, "has variables nested too deeply"),
     ],
 )
-def test_what_cannot_be_had(text: str, what: str) -> None:
+def test_a_missing_variable_is_reported(text: str, what: str) -> None:
     assert put(text)[1] == [what]
 
 
@@ -144,7 +144,7 @@ def test_a_missing_variable_is_one_servers_failure_with_its_line(workspace: Work
         """
     )
     assert told == [
-        "greenroom.toml:7: server a: args.1: the variable TOKN is not set; did you mean TOKEN? Else set it, or write ${TOKN:-otherwise}"
+        "greenroom.toml:7: server a: args.1: the variable TOKN is not set; did you mean TOKEN? Else set it, or write ${TOKN:-default}"
     ]
     assert list(workspace.read("greenroom.toml").servers) == ["fine"]
 
@@ -157,7 +157,7 @@ def test_a_missing_variable_is_one_servers_failure_with_its_line(workspace: Work
         ("stdio", "command", 'command = "${EMPTY}"'),
     ],
 )
-def test_what_is_wrong_once_variables_are_in_place_is_told_without_it(
+def test_a_mistake_after_expansion_does_not_quote_the_value(
     workspace: Workspace, transport: str, field: str, line: str
 ) -> None:
     workspace.environment["BAD"] = "no url\nat all"
@@ -205,7 +205,7 @@ def test_ours_come_first_and_claude_codes_where_ours_are_not_set(variables: dict
         ("GREENROOM_MCP_OAUTH_PORT", "70000"),
     ],
 )
-def test_what_is_no_number_is_said_and_passed_over(name: str, value: str) -> None:
+def test_an_invalid_number_in_the_environment_is_reported_and_ignored(name: str, value: str) -> None:
     found, mistakes = Environment.of({name: value})
     assert found == Environment()
     assert [(one.field, one.harmless) for one in mistakes] == [(name, True)]
@@ -246,7 +246,7 @@ class Home:
         raise AssertionError(text)
 
 
-def test_what_a_variable_stands_for_is_in_no_description_of_a_route_also_where_it_has_travelled(tmp_path: Path) -> None:
+def test_a_variables_value_is_in_no_description_of_a_route_even_after_pickling(tmp_path: Path) -> None:
     path = tmp_path / "greenroom.toml"
     path.write_text(
         """
@@ -266,7 +266,7 @@ url = "http://127.0.0.1:9/mcp"
     servers = read(path, environment={"KEY": "very-secret"}).servers
 
     here: dict[str, Any] = {name: route_of(server) for name, server in servers.items()}
-    away = {name: route.ticket().route(Home()) for name, route in here.items()}
+    away = {name: route.portable().route(Home()) for name, route in here.items()}
     for routes in (here, away):
         assert {name: route.description for name, route in routes.items()} == {
             "program": "'/nowhere/${KEY}' --place '${KEY}'",
@@ -274,6 +274,6 @@ url = "http://127.0.0.1:9/mcp"
             "open": "http://127.0.0.1:9/mcp",
         }
     for route in (*here.values(), *away.values()):
-        assert "very-secret" not in repr(route) + repr(route.ticket()) + repr(getattr(route, "address", ""))
+        assert "very-secret" not in repr(route) + repr(route.portable()) + repr(getattr(route, "address", ""))
     assert here["address"].address.target == "/very-secret/mcp?key=very-secret"
-    assert here["address"].address.beside("/other").description == "http://127.0.0.1:9/…"
+    assert here["address"].address.resolve_reference("/other").description == "http://127.0.0.1:9/…"

@@ -44,7 +44,7 @@ async def test_a_child_is_ended_whether_asked_first_or_not(mark: str, *, politel
     child.watch(lambda: None)
     await child.end(20.0, politely=politely)
     assert child.status == status
-    assert not child.group_lives()
+    assert not child.group_exists()
     assert not wait_until_gone(mark)
     child.close_pipes()
     child.destroy()
@@ -78,10 +78,10 @@ async def test_a_group_that_cannot_be_checked_counts_as_alive(monkeypatch: pytes
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "killpg", forbidden)
-        assert child.group_lives()
+        assert child.group_exists()
         child.signal(signal.SIGTERM)  # without effect, and no error
     await child.end(20.0)
-    assert not child.group_lives()
+    assert not child.group_exists()
     child.destroy()
 
 
@@ -110,8 +110,8 @@ async def test_an_end_that_is_reported_twice_counts_once() -> None:
     child = asleep()
     child.watch(lambda: told.append(child.status))
     await child.end(20.0)
-    child._ended()
-    child._settle(7)
+    child._on_pidfd()
+    child._on_exit_status(7)
     assert (told, child.status) == ([0], 0)
     child.destroy()
 
@@ -119,11 +119,11 @@ async def test_an_end_that_is_reported_twice_counts_once() -> None:
 async def test_a_forked_child_of_ours_ends_no_servers_of_its_parent() -> None:
     child = asleep()
     child.watch(lambda: None)
-    host, child._host = child._host, -1  # as in a forked process
+    host, child._owner_pid = child._owner_pid, -1  # as in a forked process
     child.signal(signal.SIGKILL)
     child.destroy()
-    child._host = host
-    assert child.group_breathes()
+    child._owner_pid = host
+    assert child.group_is_alive()
     await child.end(20.0)
     assert child.status == 0
     child.destroy()

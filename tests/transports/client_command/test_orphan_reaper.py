@@ -20,7 +20,7 @@ from greenroom.transports.client.errors import ConnectFailed, ProcessDied
 from .wire_owner import CommandWireOwner, misbehaving_server, open_wire
 
 pytestmark = pytest.mark.greenroom(clock="real")
-NOBODYS_GROUP = 2**30
+UNUSED_GROUP = 2**30
 """More than any process id."""
 
 
@@ -116,7 +116,7 @@ def test_without_resources_for_a_shell_no_child_is_started_and_none_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = OrphanReaper()
-    own.expect(1)
+    own.expect_child(1)
     os.kill(own.pid, signal.SIGKILL)
     os.waitpid(own.pid, 0)
 
@@ -125,13 +125,13 @@ def test_without_resources_for_a_shell_no_child_is_started_and_none_is_given_up(
 
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", no_room)
-        own.guard(NOBODYS_GROUP, 1)
+        own.watch_group(UNUSED_GROUP, 1)
         with pytest.raises(OSError, match="no room"):
-            own.expect(2)
-        own.failed(2)
-    own.expect(3)
+            own.expect_child(2)
+        own.start_failed(2)
+    own.expect_child(3)
     assert own.pid
-    assert own._groups == {NOBODYS_GROUP}
-    own.failed(3)
-    own.dismiss(NOBODYS_GROUP)
+    assert own._groups == {UNUSED_GROUP}
+    own.start_failed(3)
+    own.unwatch_group(UNUSED_GROUP)
     assert own.pid == 0

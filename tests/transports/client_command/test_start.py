@@ -46,8 +46,8 @@ async def why(command: Command) -> str:
 
 @pytest.mark.row("CT-10")
 async def test_a_failed_start_is_reported_with_advice(tmp_path: Path) -> None:
-    assert "no program named nobody-has-this in" in await why(Command("nobody-has-this"))
-    assert "install it, or give its path" in await why(Command("nobody-has-this"))
+    assert "no program named no-such-program-here in" in await why(Command("no-such-program-here"))
+    assert "install it, or give its path" in await why(Command("no-such-program-here"))
     assert "give the path of one" in await why(Command(tmp_path / "missing"))
     assert "chmod +x" in await why(Command(script(tmp_path / "plain", "#!/bin/sh\n", executable=False)))
     assert "it is a directory" in await why(Command(tmp_path))

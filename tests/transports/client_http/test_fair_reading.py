@@ -98,7 +98,7 @@ class Scene:
         self.connection._transport = self.transport
         self.request.connection = self.connection
         received: Any = self.request
-        self.connection.begin(b"", received)
+        self.connection.send(b"", received)
 
     @property
     def body(self) -> bytes:

@@ -153,8 +153,8 @@ async def test_an_unknown_host_is_reported(monkeypatch: pytest.MonkeyPatch) -> N
 
     for names in (unknown, nothing):
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", names)
-        with pytest.raises(ConnectFailed, match=r"https://nobody\.invalid"):
-            await Fetcher(HERE)("https://nobody.invalid/keys")
+        with pytest.raises(ConnectFailed, match=r"https://unknown\.invalid"):
+            await Fetcher(HERE)("https://unknown.invalid/keys")
     monkeypatch.undo()
     with pytest.raises(ConnectFailed):
         await Fetcher(HERE)(f"https://{'x' * 70}.invalid/keys")  # longer than a name may be

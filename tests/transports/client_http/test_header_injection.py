@@ -80,7 +80,7 @@ def test_a_credentials_name_cannot_inject_a_header(text: str) -> None:
 def test_an_event_id_cannot_inject_a_header(text: str) -> None:
     stream = EventStream(LIMITS)
     stream.feed(b"id: %b\n\n" % text.encode())
-    for _, value in stream.where():
+    for _, value in stream.resume_header():
         said = text.encode().decode("latin-1").strip(" \t")  # whitespace around a header's value has no meaning
         assert head(credentials={"last-event-id": value}) == [("last-event-id", said)]
 

@@ -109,7 +109,7 @@ async def test_a_request_forgotten_at_once_is_never_sent() -> None:
             owner.wire.forget(id)
         assert await owner.answer(owner.ask("ping"))
         assert isinstance(owner.wire.carrier, HttpConnectionPool)
-        assert not owner.wire.carrier._waiting
+        assert not owner.wire.carrier._queued
         assert not owner.wire.carrier._connecting
         assert len(server.seen("tools/call")) <= 2
         assert owner.silent()

@@ -104,7 +104,7 @@ def test_a_damaged_byte_is_refused_or_parsed_as_it_is(place: int, which: int) ->
     ],
 )
 def test_references_are_resolved_within_the_origin(location: str, leads: str | None) -> None:
-    found = ServerUrl.of("http://host:81/a/mcp?secret").beside(location)
+    found = ServerUrl.of("http://host:81/a/mcp?secret").resolve_reference(location)
     assert (None if found is None else found.target) == leads
 
 

@@ -169,7 +169,7 @@ async def test_a_page_of_an_allowed_origin_can_read_the_response() -> None:
     assert response.headers["vary"] == "Origin"
     exposed = response.headers["access-control-expose-headers"].lower()
     assert {"www-authenticate", "mcp-session-id", "mcp-protocol-version"} == set(exposed.split(", "))
-    refused = await driver.call("echo", headers={"origin": "http://localhost:3000", "mcp-session-id": "nobody"})
+    refused = await driver.call("echo", headers={"origin": "http://localhost:3000", "mcp-session-id": "unknown"})
     assert refused.headers["access-control-allow-origin"] == "http://localhost:3000"
 
 
@@ -206,7 +206,7 @@ async def test_a_preflight_is_answered() -> None:
 
 
 class _RecordingAuthenticator:
-    """An authenticator that accepts everyone who gives a name."""
+    """An authenticator that accepts every caller that gives a name."""
 
     headers: tuple[str, ...] = ("Authorization",)
 
@@ -512,7 +512,7 @@ async def test_a_post_needs_a_known_session(message: dict[str, Any]) -> None:
     driver = EngineDriver()
     missing = await driver.post(message)
     assert missing.error == (400, -32600, "Mcp-Session-Id header required")
-    unknown = await driver.post(message, {"mcp-session-id": "nobody"})
+    unknown = await driver.post(message, {"mcp-session-id": "unknown"})
     assert unknown.error == (404, -32600, "Unknown Mcp-Session-Id")
     assert unknown.json["id"] == message.get("id")
 
@@ -523,7 +523,7 @@ async def test_a_post_needs_a_known_session(message: dict[str, Any]) -> None:
 async def test_get_and_delete_need_a_known_session(verb: str) -> None:
     driver = EngineDriver()
     assert (await driver.ask(verb)).error == (400, -32600, "Mcp-Session-Id header required")
-    unknown = await driver.ask(verb, headers={"mcp-session-id": "nobody"})
+    unknown = await driver.ask(verb, headers={"mcp-session-id": "unknown"})
     assert unknown.error == (404, -32600, "Unknown Mcp-Session-Id")
 
 
@@ -559,7 +559,7 @@ async def test_sessions_can_be_optional() -> None:
     assert (await driver.call("two")).status == 200
     assert [request.method for request, _ in driver.router.singles] == ["one"]
     assert [request.method for request in session.heard] == ["two"]
-    assert (await driver.call("three", headers={"mcp-session-id": "nobody"})).status == 404
+    assert (await driver.call("three", headers={"mcp-session-id": "unknown"})).status == 404
 
 
 async def test_a_session_that_ends_during_a_request_is_reported_in_the_reply() -> None:

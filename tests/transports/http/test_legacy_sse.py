@@ -130,7 +130,7 @@ async def test_the_session_ends_with_its_stream() -> None:
     async with old() as peer:
         await peer.greet()
         peer.response.torn = True
-        await peer.tell(call("echo", text="for nobody"))
+        await peer.tell(call("echo", text="unread"))
         await peer.stream
         assert (await peer.tell(call("echo", 2, text="x"))).status == 404
         assert await peer.server.company.peers.all() == []
