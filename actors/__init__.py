@@ -1,5 +1,5 @@
-"""MCP's processes, one role a file: registry, session, exchange, worker, tasks, subscriptions, connection, federation.
+"""The processes of MCP servers and clients: sessions, workers, tasks and subscriptions here; clients, gateways, pools and guests in the subpackages.
 
-An actor owns its state and is the only one that changes it. This room speaks to the wire through `greenroom.transports` and is
-kept alive by `greenroom.supervision`.
+Each process owns its state, and is the only one that changes it. This package speaks to the wire through
+`greenroom.transports`, and its processes are supervised by `greenroom.supervision`.
 """

@@ -349,7 +349,7 @@ class SessionCall:
         self.started_at = 0.0
         """When its request arrived, on the loop's clock."""
         self.hook_argument: Any = None
-        """What a hook was asked to decide, for `_apply_hook_result`."""
+        """The argument of the hook that runs for this call, for `_apply_hook_result`."""
         self.stream: SessionStream | None = None
         self.task: str | None = None
         """The id of the task that replies instead of a worker."""

@@ -82,7 +82,7 @@ async def test_a_tool_is_announced_called_and_unknown_once_it_is_unregistered(co
 
 
 @pytest.mark.row("SC-01", "SE-09")
-async def test_subscribers_hear_of_updates_also_after_the_subscriptions_have_crashed(company: Company) -> None:
+async def test_subscribers_get_updates_after_the_subscriptions_process_crashed(company: Company) -> None:
     await company.registry.register_resource("r", lambda: "x", ResourceOptions(uri="a://r"))
     async with peers(company, 2) as (reader, other):
         await reader.request("resources/subscribe", {"uri": "a://r"})

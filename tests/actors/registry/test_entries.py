@@ -102,7 +102,7 @@ def test_an_invalid_tool_is_refused_with_what_to_write_instead(
 
 
 @pytest.mark.row("RG-08", "RG-14", "RG-15", "WC-19")
-def test_a_tool_is_listed_with_all_that_was_said_of_it() -> None:
+def test_a_tool_is_listed_with_all_its_options() -> None:
     entry = tool_entry(
         "hello",
         hello,
@@ -203,7 +203,7 @@ def test_the_docstring_of_a_class_with_call_is_its_description() -> None:
 
 
 @pytest.mark.row("RG-09", "RG-14", "RG-15")
-def test_a_resource_is_listed_with_all_that_was_said_of_it() -> None:
+def test_a_resource_is_listed_with_all_its_options() -> None:
     options = ResourceOptions(
         uri="config://app",
         title="T",
@@ -216,7 +216,7 @@ def test_a_resource_is_listed_with_all_that_was_said_of_it() -> None:
         "uri": "config://app",
         "name": "app",
         "title": "T",
-        "description": "What is set.",
+        "description": "The configuration.",
         "mimeType": "text/x",
         "size": 3,
         "annotations": {"priority": 0.5},
@@ -235,8 +235,8 @@ def hello_resource() -> str:
         ("r", hello_resource, "no uri", "is not a URI"),
         ("r", hello_resource, "a://{x}", "is a template"),
         ("r", hello, "a://b", "needs name"),
-        ("", hello_resource, "a://b", "a name is"),
-        ("two\nlines", hello_resource, "a://b", "a name is"),
+        ("", hello_resource, "a://b", "a name has to be"),
+        ("two\nlines", hello_resource, "a://b", "a name has to be"),
         ("r", 7, "a://b", "cannot be called"),
     ],
 )
@@ -284,7 +284,7 @@ def test_a_template_may_keep_to_segments() -> None:
 
 
 @pytest.mark.row("RG-11", "RG-14")
-def test_a_prompts_arguments_are_its_parameters_or_what_was_said_of_them() -> None:
+def test_a_prompts_arguments_are_its_parameters_or_its_options() -> None:
     async def plan(city: str, days: int = 2) -> str:  # noqa: D417 - the other one is not described
         """Plan.
 
@@ -398,5 +398,5 @@ def test_a_failed_change_leaves_the_catalogue_as_it_was() -> None:
     assert not catalogue_ref.write(lambda catalogue: catalogue.drop("tool", "unknown"))
 
 
-def test_errors_say_what_is_not_there() -> None:
+def test_errors_name_the_missing_entry() -> None:
     assert str(NotFound("resource_template", "x")) == "there is no resource template 'x'"

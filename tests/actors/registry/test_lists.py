@@ -114,7 +114,7 @@ def test_a_page_is_made_once_for_each_snapshot_and_revision() -> None:
 
 @pytest.mark.row("RG-08", "RG-09", "RG-10", "RG-11", "RG-14")
 @pytest.mark.parametrize("version", SUPPORTED)
-def test_every_list_is_told_as_the_revision_knows_it(version: str) -> None:
+def test_every_list_is_fitted_to_the_revision(version: str) -> None:
     services = RegistryServices()
     icons = [{"src": "data:,"}]
     services.registry.declare(

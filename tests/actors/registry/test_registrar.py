@@ -186,7 +186,7 @@ async def test_writes_are_whole_or_nothing(services: RegistryServices) -> None:
 
 
 @pytest.mark.row("RG-04")
-async def test_writes_come_one_after_the_other(services: RegistryServices) -> None:
+async def test_writes_are_serialized(services: RegistryServices) -> None:
     await asyncio.gather(*(services.registry.register_tool(f"t{n % 10}", hello) for n in range(100)))
     assert services.catalogue_ref.current.count("tool") == 10
     assert services.catalogue_ref.current.version == 100

@@ -32,7 +32,7 @@ def suggest(value: str) -> list[str]:
 
 
 @pytest.mark.row("RG-05", "RG-06", "RG-09", "RG-10", "RG-11", "RG-12")
-async def test_five_kinds_come_and_go_by_name(services: RegistryServices) -> None:
+async def test_five_kinds_are_registered_and_removed_by_name(services: RegistryServices) -> None:
     registry = services.registry
     await registry.register_tool("t", hello)
     await registry.register_resource("r", lambda: "x", ResourceOptions(uri="a://r"))
@@ -249,7 +249,7 @@ async def test_a_hundred_registrations_are_one_announcement(services: RegistrySe
 
 
 @pytest.mark.row("SC-01")
-async def test_a_resource_that_is_updated_is_told_to_its_readers(services: RegistryServices) -> None:
+async def test_an_updated_resource_is_announced_to_its_subscribers(services: RegistryServices) -> None:
     reader, other = Probe(), Probe()
     await services.subscriptions.call(Subscriptions.subscribe, reader.pid, "a://r")
     await services.subscriptions.call(Subscriptions.subscribe, other.pid, "a://other")

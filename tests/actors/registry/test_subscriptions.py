@@ -76,7 +76,7 @@ async def test_a_session_has_so_many_subscriptions_at_the_most() -> None:
     await subscribe(services, session, "a://4")
 
 
-async def test_a_hot_resource_is_told_once_in_a_moment_with_the_last_word(services: RegistryServices) -> None:
+async def test_a_hot_resource_is_announced_once_with_its_last_extra(services: RegistryServices) -> None:
     session = Probe()
     await subscribe(services, session, "a://hot")
     for n in range(1000):
@@ -120,7 +120,7 @@ async def test_a_session_that_dies_unmonitored_is_removed_by_the_successor(
     assert services.subscription_table.sessions == {}
 
 
-async def test_a_flood_that_finds_no_room_leaves_a_gap_that_is_told(services: RegistryServices) -> None:
+async def test_a_flood_beyond_the_mailbox_leaves_a_gap_that_is_announced(services: RegistryServices) -> None:
     session = Probe()
     await subscribe(services, session, "a://1", "a://2")
     await suspend(services.subscriptions)

@@ -122,7 +122,7 @@ async def peer_of(stage: QuestionServer, content: Any, **options: Any) -> Any:
 
 
 @pytest.mark.row("SC-06")
-async def test_every_field_there_is_goes_out_and_comes_back() -> None:
+async def test_every_kind_of_field_can_be_asked_and_answered() -> None:
     values: list[Everything] = []
 
     async def ask(ctx: Context) -> str:
@@ -171,7 +171,7 @@ BAD: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.row("SC-06")
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
-async def test_an_answer_that_does_not_fit_is_an_error_that_says_where(name: str, value: Any) -> None:
+async def test_an_answer_that_does_not_fit_is_an_error_with_its_path(name: str, value: Any) -> None:
     async with running_question_server() as stage:
         peer = await peer_of(stage, {**CONTENT, name: value})
         with pytest.raises(BadAnswer) as refused:
@@ -184,7 +184,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_that_says_where(name: str
 
 
 @pytest.mark.row("SC-06")
-async def test_all_that_is_wrong_is_told_at_once_and_the_tool_may_ask_again() -> None:
+async def test_all_problems_of_an_answer_are_reported_and_the_tool_may_ask_again() -> None:
     answers = iter([{"days": 0}, {"city": "Oslo", "days": 2, "unasked": "x"}])
     wrong: list[Any] = []
 
@@ -248,7 +248,7 @@ BY_HAND: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/sch
 
 
 @pytest.mark.row("SC-06")
-async def test_a_form_by_hand_goes_out_as_it_is_and_its_answer_comes_back_checked() -> None:
+async def test_a_handwritten_form_is_sent_unchanged_and_its_answer_is_checked() -> None:
     async with running_question_server() as stage:
         peer = await peer_of(stage, {**CONTENT, "note": None, "unasked": "x"})
         assert await peer.elicit("?", BY_HAND) == Accepted(CONTENT)
@@ -336,7 +336,7 @@ async def test_a_form_that_is_not_flat_is_not_sent(form: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize("message", ["", " "])
-async def test_the_user_is_told_why_they_are_asked(message: str) -> None:
+async def test_the_form_carries_its_message(message: str) -> None:
     async with running_question_server() as stage:
         peer = await peer_of(stage, {})
         with pytest.raises(LocalProtocolError, match="tells the user why"):

@@ -24,7 +24,7 @@ async def begin(probe: Any, tool: str) -> str:
     return id
 
 
-async def test_a_task_sends_its_user_to_a_page_and_hears_of_it() -> None:
+async def test_a_task_can_elicit_a_url() -> None:
     visited: list[str] = []
 
     async def pay(ctx: Context) -> str:
@@ -47,7 +47,7 @@ async def test_a_task_sends_its_user_to_a_page_and_hears_of_it() -> None:
 
 
 @pytest.mark.row("WC-25")
-async def test_a_task_may_end_with_the_page_that_has_to_come_first() -> None:
+async def test_a_task_may_end_with_a_url_elicitation_required_error() -> None:
     async def enter() -> str:
         raise UrlElicitationRequired(UrlElicitation("Connect.", URL))
 

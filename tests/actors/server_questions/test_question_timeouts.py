@@ -81,7 +81,7 @@ async def test_a_call_that_is_cancelled_while_the_user_thinks_takes_its_question
 
 @pytest.mark.row("SC-11")
 @pytest.mark.parametrize("which", QUESTIONS)
-async def test_a_handler_that_stops_waiting_takes_its_question_back_and_goes_on(which: str) -> None:
+async def test_a_handler_that_stops_waiting_withdraws_its_question(which: str) -> None:
     async def ask(ctx: Context) -> str:
         try:
             async with asyncio.timeout(3):
@@ -203,7 +203,7 @@ async def test_on_streams_questions_from_outside_need_a_reader_and_are_answered_
         player = await stage.player()
         peer = stage.server.session(player.session.id)
         for which in QUESTIONS:
-            with pytest.raises(NoStream, match="no stream"):
+            with pytest.raises(NoStream, match="no open stream"):
                 await ask_each(peer, which)
         feed = await player.session.listen()
         answers: list[tuple[str, dict[str, Any], Any]] = [

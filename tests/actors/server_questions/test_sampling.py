@@ -125,7 +125,7 @@ async def test_a_model_uses_tools_and_gets_their_results() -> None:
 
 
 @pytest.mark.row("SC-05")
-async def test_all_that_can_be_said_of_a_conversation() -> None:
+async def test_all_sampling_options_are_sent() -> None:
     asked: list[dict[str, Any]] = []
 
     def model(params: dict[str, Any]) -> dict[str, Any]:

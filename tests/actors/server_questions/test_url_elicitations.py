@@ -96,7 +96,7 @@ async def test_a_declined_url_elicitation_is_forgotten(action: str, value: objec
 @pytest.mark.row("SC-06")
 @pytest.mark.row("SC-09")
 @pytest.mark.row("WC-23")
-async def test_only_the_client_that_was_asked_hears_of_the_end_and_hears_it_once() -> None:
+async def test_only_the_asked_client_is_notified_of_the_end_and_only_once() -> None:
     async with running_question_server(pay) as stage:
         first, second = [await stage.probe({"elicitation/create": accepts}) for _ in range(2)]
         ids: list[str] = []
@@ -117,7 +117,7 @@ async def test_only_the_client_that_was_asked_hears_of_the_end_and_hears_it_once
 
 
 @pytest.mark.row("SC-06")
-async def test_the_end_may_be_told_from_any_thread() -> None:
+async def test_the_end_may_be_reported_from_any_thread() -> None:
     async with running_question_server(pay) as stage:
         probe = await stage.probe({"elicitation/create": accepts})
         await probe.call("pay")
@@ -148,7 +148,7 @@ async def test_the_page_can_see_whose_user_it_is_for() -> None:
 
 @pytest.mark.row("SC-06")
 @pytest.mark.row("SC-11")
-async def test_the_end_comes_on_the_stream_of_the_call_while_that_goes_on() -> None:
+async def test_the_end_is_sent_on_the_calls_stream_while_the_call_is_in_flight() -> None:
     done = asyncio.Event()
 
     async def waits(ctx: Context) -> str:
@@ -172,7 +172,7 @@ async def test_the_end_comes_on_the_stream_of_the_call_while_that_goes_on() -> N
 
 
 @pytest.mark.row("SC-06")
-async def test_afterwards_it_comes_on_the_general_stream() -> None:
+async def test_after_the_call_the_end_is_sent_on_the_general_stream() -> None:
     async with running_question_server(use) as stage:
         player = await stage.player()
         answer = await player.call("use")
@@ -209,7 +209,7 @@ async def test_a_user_may_be_done_before_the_client_has_answered() -> None:
 
 @pytest.mark.row("WC-25")
 @pytest.mark.row("SC-06")
-async def test_a_call_can_be_answered_with_the_page_that_has_to_come_first() -> None:
+async def test_a_call_can_fail_with_a_url_elicitation_required_error() -> None:
     async with running_question_server(use) as stage:
         probe = await stage.probe()
         with pytest.raises(PeerError) as refused:
@@ -280,7 +280,7 @@ async def test_url_elicitations_need_the_declared_capability(capabilities: dict[
         assert out(stage) == []
 
 
-async def test_without_sessions_the_error_is_all_that_can_be_said() -> None:
+async def test_without_a_session_only_the_error_is_sent() -> None:
     async with running_question_server(use) as stage:
         request = JsonRpcRequest(1, "tools/call", {"name": "use", "arguments": {}})
         new = await stage.company.once(Peer("test"), request, "2025-11-25")
@@ -329,7 +329,7 @@ async def test_an_id_belongs_to_one_session() -> None:
 
 
 @pytest.mark.row("SC-06")
-async def test_with_the_session_goes_what_it_waited_for() -> None:
+async def test_a_sessions_elicitations_end_with_it() -> None:
     async with running_question_server(pay, use) as stage:
         async with WireProbe(stage.company, capabilities=EVERYTHING, answers={"elicitation/create": accepts}) as probe:
             await probe.call("pay")

@@ -112,7 +112,7 @@ def test_invalid_elicitation_ids(id: Any) -> None:
         UrlElicitation("a", "https://b.c", id)
 
 
-def test_the_id_stands_in_the_address_where_it_is_asked_for() -> None:
+def test_the_elicitation_id_is_put_into_the_url() -> None:
     page = UrlElicitation("Pay.", "https://pay.example/{elicitation_id}?again={elicitation_id}")
     assert page.url == f"https://pay.example/{page.id}?again={page.id}"
     assert page.id not in repr(page)
@@ -126,7 +126,7 @@ def test_the_id_stands_in_the_address_where_it_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "  ", None, 7])
-def test_the_user_is_told_why(message: Any) -> None:
+def test_the_elicitation_carries_its_message(message: Any) -> None:
     with pytest.raises(LocalProtocolError, match="tells the user why"):
         UrlElicitation(message, "https://b.c")
 

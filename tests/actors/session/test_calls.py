@@ -77,7 +77,7 @@ async def test_calls_do_not_wait_for_each_other() -> None:
 
 
 @pytest.mark.row("WC-19")
-async def test_what_the_peer_says_besides_reaches_the_worker() -> None:
+async def test_further_messages_of_the_peer_reach_the_worker() -> None:
     tools = ScriptedTools(**TOOLS)
     player = await join(await open_company(tools))
     await player.ask("tools/call", name="echo", _meta={"progressToken": 7, "own": {"x": 1}})
@@ -201,7 +201,7 @@ async def test_but_it_waits_for_it_only_so_long() -> None:
     assert "result" in await player.ask("tools/call", id="late", name="echo")
 
 
-async def test_a_cancellation_that_comes_after_the_answer_does_nothing() -> None:
+async def test_a_cancellation_after_the_reply_is_ignored() -> None:
     player = await join(await open_company(ScriptedTools(**TOOLS)))
     assert "result" in await player.ask("tools/call", id=1, name="echo")
     await player.cancel(1)
@@ -227,7 +227,7 @@ async def test_text_and_number_are_different_ids() -> None:
     assert await number is None
 
 
-async def test_the_same_id_cannot_be_under_way_twice() -> None:
+async def test_the_same_id_cannot_be_in_flight_twice() -> None:
     player = await join(await open_company(ScriptedTools(**TOOLS)))
     waiting = player.later("for_ever", id=1)
     await turns()
@@ -240,7 +240,7 @@ async def test_the_same_id_cannot_be_under_way_twice() -> None:
     assert "result" in await player.ask("tools/call", id=1, name="echo")
 
 
-async def test_only_so_many_calls_are_under_way_at_once() -> None:
+async def test_the_number_of_calls_in_flight_is_limited() -> None:
     player = await join(await open_company(ScriptedTools(**TOOLS), settings=Settings(max_in_flight=2)))
     waiting = [player.later("for_ever", id=id) for id in "ab"]
     await turns()
@@ -270,7 +270,7 @@ async def test_a_call_that_takes_too_long_is_answered_without_its_result() -> No
 
 
 @pytest.mark.row("TF-21")
-async def test_each_of_several_calls_has_its_own_deadline_whatever_comes_of_those_before_it() -> None:
+async def test_each_call_has_its_own_deadline() -> None:
     loop = asyncio.get_running_loop()
     player = await join(await open_company(ScriptedTools(**TOOLS), settings=Settings(call_timeout=60)))
     first = player.later("for_ever", id="first")
@@ -290,7 +290,7 @@ async def test_each_of_several_calls_has_its_own_deadline_whatever_comes_of_thos
 
 
 @pytest.mark.row("TF-21")
-async def test_the_general_deadline_begins_anew_with_each_word() -> None:
+async def test_the_call_timeout_restarts_with_each_message() -> None:
     async def chatty(job: Job) -> Any:
         for seconds in (0, 59, 59, 59, job.params["arguments"]["last"]):
             await asyncio.sleep(seconds)
@@ -335,7 +335,7 @@ async def test_the_general_deadline_begins_anew_with_each_report_also_where_it_i
         assert last in str(messages[-1]["result"])
 
 
-async def test_a_call_without_sessions_counts_reports_that_have_no_way_to_the_client() -> None:
+async def test_a_call_without_a_session_counts_unsent_reports() -> None:
     async def reports(job: Job) -> Any:
         for number in range(3):
             await asyncio.sleep(59)
@@ -362,7 +362,7 @@ async def test_a_call_may_have_no_deadline() -> None:
 
 @pytest.mark.row("SX-07")
 @pytest.mark.parametrize("name", ["boom", "exits", "interrupts"])
-async def test_a_worker_that_dies_without_a_word_is_answered_for(name: str, caplog: Any) -> None:
+async def test_a_worker_that_dies_without_a_reply_is_replied_for(name: str, caplog: Any) -> None:
     player = await join(await open_company(ScriptedTools(**TOOLS)))
     answer = await player.call(name)
     assert answer["result"] == {"content": [{"type": "text", "text": "Tool execution failed"}], "isError": True}
@@ -376,7 +376,7 @@ async def test_outside_of_tools_it_is_an_internal_error() -> None:
     assert error == {"code": -32603, "message": "Internal server error"}
 
 
-async def test_a_company_may_answer_crashes_with_errors_and_say_what_they_were() -> None:
+async def test_crashes_may_be_errors_with_their_text() -> None:
     settings = Settings(crashes="protocol", expose_errors=True)
     player = await join(await open_company(ScriptedTools(**TOOLS), settings=settings))
     assert (await player.call("boom"))["error"] == {"code": -32000, "message": "Tool execution failed: secret"}
@@ -504,7 +504,7 @@ async def test_after_the_session_supervisor_is_killed_clients_begin_new_sessions
     assert "result" in await (await join(company)).call("echo")
 
 
-async def test_a_peer_that_goes_away_does_not_cancel_its_call() -> None:
+async def test_a_peer_that_disconnects_does_not_cancel_its_call() -> None:
     done = asyncio.Event()
 
     async def tool(job: Job) -> Any:
@@ -544,7 +544,7 @@ async def test_once_is_answered_when_its_session_dies() -> None:
     assert message(answer.body)["error"]["code"] == -32603
 
 
-async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_listens() -> None:
+async def test_a_peer_that_disconnected_is_asked_on_its_general_stream() -> None:
     answers: list[Any] = []
     go = asyncio.Event()
 
@@ -574,7 +574,7 @@ async def test_a_peer_that_has_gone_is_told_nothing_more_and_asked_where_it_list
     assert answers == ["roots/list: the client has no open stream", {"roots": []}]
 
 
-async def test_an_answer_is_what_the_seam_says() -> None:
+async def test_a_reply_follows_the_transport_interface() -> None:
     player = await join(await open_company(ScriptedTools(**TOOLS)))
     assert isinstance(await player.reply("ping"), EncodedReply)
     await player.session.notify(JsonRpcNotification("x", {}))

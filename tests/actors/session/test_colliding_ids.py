@@ -38,7 +38,7 @@ def ids() -> list[Any]:
     return [Counted(PRIME * number) for number in range(1, MANY + 1)]
 
 
-def test_calls_under_way(ids: list[Any]) -> None:
+def test_calls_in_flight(ids: list[Any]) -> None:
     table = CallTable()
     for key, id in enumerate(ids):
         assert not table.has(id)
@@ -52,7 +52,7 @@ def test_calls_under_way(ids: list[Any]) -> None:
     assert Counted.compared <= PER_KEY * MANY
 
 
-def test_cancellations_that_come_early(ids: list[Any]) -> None:
+def test_early_cancellations(ids: list[Any]) -> None:
     table = CallTable()
     for id in ids:
         table.note_early_cancel(id, 0.0)

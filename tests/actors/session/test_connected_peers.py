@@ -86,7 +86,7 @@ async def test_a_session_is_found_by_its_id_and_by_its_own_principal_only() -> N
 
 
 @pytest.mark.row("SE-14")
-async def test_a_session_that_is_gone_never_comes_back() -> None:
+async def test_an_ended_session_never_comes_back() -> None:
     company = await open_company()
     player = await join(company)
     ref = company.peers.ref(player.session.id)
@@ -100,7 +100,7 @@ async def test_a_session_that_is_gone_never_comes_back() -> None:
 
 
 @pytest.mark.row("SE-05")
-async def test_nothing_of_a_session_is_left_when_it_is_gone() -> None:
+async def test_an_ended_session_leaves_nothing() -> None:
     company = await open_company()
     player = await join(company)
     assert (await player.ask("resources/subscribe", uri="x://y"))["result"] == {}
@@ -113,7 +113,7 @@ async def test_nothing_of_a_session_is_left_when_it_is_gone() -> None:
     assert await company.peers.all() == []
 
 
-async def test_no_clock_of_a_session_runs_on_when_it_is_gone() -> None:
+async def test_an_ended_session_leaves_no_timer() -> None:
     async def asks(job: Job) -> Any:
         return await job.peer_channel.ask("roots/list", {}, 1000)
 
@@ -172,7 +172,7 @@ async def test_the_place_of_a_session_that_was_killed_is_free() -> None:
 
 @pytest.mark.row("SE-02")
 @pytest.mark.row("SE-11")
-async def test_a_session_that_says_nothing_for_long_is_ended() -> None:
+async def test_an_idle_session_is_ended() -> None:
     company = await open_company()
     player = await join(company)
     await asyncio.sleep(1799)
@@ -251,7 +251,7 @@ async def test_without_limits_a_session_stays() -> None:
 
 
 @pytest.mark.row("SE-12")
-async def test_a_lifetime_ends_whatever_is_under_way() -> None:
+async def test_a_session_lifetime_ends_calls_in_flight() -> None:
     async def slow(job: Job) -> Any:
         await asyncio.sleep(1000)
 
@@ -323,7 +323,7 @@ async def test_a_session_can_be_looked_at_and_ended_from_outside() -> None:
 
 
 @pytest.mark.row("SE-19")
-async def test_the_word_that_opens_the_gate_has_its_effect_before_it_is_acknowledged() -> None:
+async def test_the_initialized_notification_takes_effect_before_it_is_acknowledged() -> None:
     company = await open_company()
     entered = await company.start_session(PEER, initialize_request())
     assert entered.session is not None
@@ -354,7 +354,7 @@ async def test_a_broadcast_reaches_all_sessions_and_returns_their_number() -> No
 
 @pytest.mark.row("SC-02")
 @pytest.mark.row("TF-20")
-async def test_progress_can_be_told_out_of_band() -> None:
+async def test_progress_can_be_sent_outside_of_a_call() -> None:
     company = await open_company()
     player, other = await join(company), await join(company)
     assert company.peers.progress(player.session.id, "t", 1)
@@ -369,7 +369,7 @@ async def test_progress_can_be_told_out_of_band() -> None:
 
 @pytest.mark.row("SC-03")
 @pytest.mark.row("SE-17")
-async def test_log_messages_can_be_told_out_of_band() -> None:
+async def test_log_messages_can_be_sent_outside_of_a_call() -> None:
     company = await open_company()
     player = await join(company)
     id = player.session.id
@@ -412,7 +412,7 @@ async def test_a_client_that_initializes_again_has_to_subscribe_again() -> None:
     assert await company.peers.subscriptions(player.session.id) == []
 
 
-async def test_an_update_that_cannot_be_said_is_reported_and_the_sessions_go_on() -> None:
+async def test_an_update_that_cannot_be_encoded_is_reported_and_the_sessions_go_on() -> None:
     company = await open_company()
     player = await join(company)
     await player.ask("resources/subscribe", uri="x://y")

@@ -88,7 +88,7 @@ async def feed_of(player: SessionClient, stage: Stage, count: int = 2, id: str =
 
 
 @pytest.mark.row("WC-23")
-async def test_the_first_word_makes_the_reply_a_stream_that_ends_with_the_answer() -> None:
+async def test_the_first_message_makes_the_reply_a_stream_that_ends_with_the_result() -> None:
     _, stage, player = await begin()
     feed = await feed_of(player, stage)
     stage.let(2)
@@ -101,7 +101,7 @@ async def test_the_first_word_makes_the_reply_a_stream_that_ends_with_the_answer
     assert await feed.next() is None
 
 
-async def test_without_a_word_the_reply_is_the_answer() -> None:
+async def test_a_call_without_messages_has_a_plain_reply() -> None:
     _, _, player = await begin()
     assert isinstance(await player.reply("tools/call", name="echo"), EncodedReply)
 
@@ -116,7 +116,7 @@ async def test_older_clients_get_no_event_without_data(version: str) -> None:
     assert await general.next(1) == []
 
 
-async def test_each_call_has_its_own_stream_and_no_id_comes_twice() -> None:
+async def test_each_call_has_its_own_stream_and_event_ids_are_unique() -> None:
     _, stage, player = await begin()
     feeds = [await feed_of(player, stage, 1, id) for id in "ab"]
     stage.let(id="a")
@@ -139,7 +139,7 @@ async def test_a_cancelled_call_ends_its_stream_without_an_answer() -> None:
 
 
 @pytest.mark.row("SE-06")
-async def test_a_reader_that_lost_a_calls_stream_comes_back_for_the_rest() -> None:
+async def test_a_reader_that_lost_a_calls_stream_resumes_it() -> None:
     _, stage, player = await begin()
     feed = await feed_of(player, stage, 3)
     assert ids(await read(feed)) == ["p1:0", "p1:1"]
@@ -158,7 +158,7 @@ async def test_a_reader_that_lost_a_calls_stream_comes_back_for_the_rest() -> No
     assert await last.next() is None
 
 
-async def test_a_reader_may_come_back_to_the_mark_at_the_beginning() -> None:
+async def test_a_reader_may_resume_from_the_first_event() -> None:
     _, stage, player = await begin()
     feed = await feed_of(player, stage, 1)
     feed.leave()
@@ -167,7 +167,7 @@ async def test_a_reader_may_come_back_to_the_mark_at_the_beginning() -> None:
     assert ids(await read(await player.session.listen("p1:0"))) == ["p1:1", "p1:2"]
 
 
-async def test_an_interrupted_stream_asks_to_come_back_and_the_call_goes_on() -> None:
+async def test_an_interrupted_stream_asks_to_reconnect_and_the_call_goes_on() -> None:
     stage = Stage()
 
     async def interrupts(job: Job) -> Any:
@@ -212,7 +212,7 @@ async def test_messages_without_a_reader_are_kept() -> None:
 
 
 @pytest.mark.row("SE-06")
-async def test_a_reader_of_the_general_stream_comes_back_for_what_it_missed() -> None:
+async def test_a_reader_of_the_general_stream_resumes_after_what_it_has_read() -> None:
     company, _, player = await begin()
     feed = await player.session.listen()
     for number in range(2):
@@ -338,7 +338,7 @@ async def on_channel(stage: Stage, **settings: Any) -> tuple[SessionClient, Feed
     return player, feed
 
 
-async def test_on_a_channel_everything_comes_in_order() -> None:
+async def test_a_channel_delivers_in_order() -> None:
     stage = Stage()
     player, feed = await on_channel(stage)
     assert await player.reply("tools/call", id="a", name="steps", arguments={"count": 1}) is feed
@@ -402,7 +402,7 @@ async def test_a_flooding_handler_is_told_that_its_messages_are_dropped() -> Non
     assert TRUNCATED in [event.data for event in events]
 
 
-async def test_after_the_answer_nothing_more_is_said() -> None:
+async def test_after_the_reply_nothing_more_is_sent() -> None:
     kept: list[Any] = []
     stage = Stage()
 

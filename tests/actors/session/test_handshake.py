@@ -72,7 +72,7 @@ async def test_an_introduction_that_lacks_something_makes_no_session(params: dic
 
 
 @pytest.mark.row("WC-03")
-async def test_the_server_says_who_it_is() -> None:
+async def test_the_server_declares_its_identity() -> None:
     settings = Settings(
         name="weather",
         version="2.1",
@@ -99,7 +99,7 @@ async def test_the_server_says_who_it_is() -> None:
 
 
 @pytest.mark.row("WC-04")
-async def test_a_server_that_has_nothing_yet_may_come_to_have_anything() -> None:
+async def test_an_empty_server_declares_every_capability() -> None:
     company = await open_company()
     result = message((await company.start_session(PEER, initialize_request())).answer.body)["result"]
     assert result["capabilities"] == {
@@ -111,7 +111,7 @@ async def test_a_server_that_has_nothing_yet_may_come_to_have_anything() -> None
 
 
 @pytest.mark.row("WC-05")
-async def test_capabilities_follow_from_what_is_registered_and_may_be_said_otherwise() -> None:
+async def test_capabilities_follow_from_the_registrations_and_can_be_overridden() -> None:
     company = await open_company(
         settings=Settings(capabilities={"logging": False, "tools": {}}, experimental={"x": {"y": 1}})
     )
@@ -166,7 +166,7 @@ async def test_before_the_peer_is_ready_all_but_ping_is_refused() -> None:
 
 
 @pytest.mark.row("WC-22")
-async def test_the_old_name_of_the_word_that_opens_the_gate_is_known() -> None:
+async def test_the_old_name_of_the_initialized_notification_is_accepted() -> None:
     company = await open_company()
     entered = await company.start_session(PEER, initialize_request())
     assert entered.session is not None
@@ -266,14 +266,14 @@ async def test_an_init_may_refuse_in_its_own_words() -> None:
     assert message(entered.answer.body)["error"] == {"code": -32001, "message": "we are closed"}
 
 
-async def test_a_peer_may_say_only_so_much_of_itself() -> None:
+async def test_the_size_of_an_introduction_is_limited() -> None:
     company = await open_company()
     entered = await company.start_session(PEER, initialize_request(clientInfo={"name": "x" * 100_000, "version": "1"}))
     assert entered.session is None
     assert message(entered.answer.body)["error"]["code"] == -32602
 
 
-async def test_a_server_that_cannot_say_who_it_is_goes_on() -> None:
+async def test_a_server_info_that_cannot_be_encoded_fails_one_reply() -> None:
     company = await open_company(settings=Settings(instructions="half \ud800"))
     entered = await company.start_session(PEER, initialize_request())
     assert entered.session is None
@@ -292,7 +292,7 @@ async def test_an_init_that_takes_too_long_makes_no_session() -> None:
     assert await sessions_of(company) == 0
 
 
-async def test_a_peer_that_goes_away_during_init_leaves_no_session() -> None:
+async def test_a_peer_that_disconnects_during_init_leaves_no_session() -> None:
     begun = asyncio.Event()
 
     async def init(facts: Any) -> Any:
@@ -337,7 +337,7 @@ async def test_a_session_that_dies_at_its_beginning_is_an_answer() -> None:
     assert message(entered.answer.body)["id"] == 9
 
 
-async def test_without_sessions_to_be_had_a_peer_is_told_to_come_again() -> None:
+async def test_a_peer_that_gets_no_session_is_told_to_try_again() -> None:
     company = await open_company()
     kill(company.sessions)
     entered = await company.start_session(PEER, initialize_request())
@@ -350,7 +350,7 @@ async def test_without_sessions_to_be_had_a_peer_is_told_to_come_again() -> None
     assert (await company.start_session(PEER, initialize_request())).session is not None
 
 
-async def test_on_a_channel_whatever_comes_next_waits_for_init() -> None:
+async def test_on_a_channel_further_messages_wait_for_init() -> None:
     async def init(facts: Any) -> Any:
         await asyncio.sleep(3)
         return "state"
@@ -391,7 +391,7 @@ async def test_no_other_level_can(params: dict[str, Any]) -> None:
 
 
 @pytest.mark.row("WC-28")
-async def test_the_server_is_asked_first_and_may_say_no() -> None:
+async def test_the_level_hook_runs_first_and_may_refuse() -> None:
     heard: list[str] = []
 
     async def level(level: str, facts: Any) -> None:

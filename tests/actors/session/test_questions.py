@@ -75,7 +75,7 @@ async def result_of(feed: Feed) -> dict[str, Any]:
 
 
 @pytest.mark.row("SC-11")
-async def test_a_question_goes_out_on_the_stream_of_the_call_that_asks_and_the_answer_comes_back() -> None:
+async def test_a_question_goes_onto_the_stream_of_its_call_and_is_answered() -> None:
     _, player = await begin()
     feed, question = await asked(player)
     assert question["id"] == "srv-1"
@@ -204,7 +204,7 @@ async def test_what_a_revision_does_not_have_is_never_asked() -> None:
     assert "2025-03-26" in answer["result"]["error"]["message"]
 
 
-async def test_a_question_that_cannot_be_said_is_the_askers_error() -> None:
+async def test_a_question_that_cannot_be_encoded_is_the_askers_error() -> None:
     company, player = await begin()
     feed = await player.session.listen()
     with pytest.raises(LocalProtocolError):
@@ -281,7 +281,7 @@ async def test_a_server_asks_on_the_general_stream() -> None:
 @pytest.mark.row("SC-05")
 async def test_without_a_stream_the_peer_cannot_be_asked() -> None:
     company, player = await begin()
-    with pytest.raises(NoStream, match="no stream"):
+    with pytest.raises(NoStream, match="no open stream"):
         await company.peers.roots(player.session.id)
     with pytest.raises(UnknownSession, match="no session"):
         await company.peers.roots("mcp_unknown")
@@ -332,7 +332,7 @@ async def test_on_a_channel_questions_and_answers_share_it() -> None:
 
 @pytest.mark.row("SC-10")
 @pytest.mark.row("WC-22")
-async def test_the_server_hears_of_other_roots_and_its_errors_are_nobodys() -> None:
+async def test_errors_of_the_roots_hook_affect_no_call() -> None:
     heard: list[Any] = []
 
     async def roots_changed(params: Any, facts: Any) -> None:

@@ -29,7 +29,7 @@ async def begin(*tools: Any, settings: Settings | None = None, **options: Any) -
 
 @pytest.mark.row("TF-20")
 @pytest.mark.row("TF-22")
-async def test_progress_and_log_messages_come_before_the_result_on_the_calls_own_stream() -> None:
+async def test_progress_and_log_messages_precede_the_result_on_the_calls_own_stream() -> None:
     async def climb(ctx: Context) -> str:
         for step in range(3):
             await ctx.progress(step, 2, f"step {step}")
@@ -66,7 +66,7 @@ async def test_a_tool_asks_the_clients_model_and_user() -> None:
 
 
 @pytest.mark.row("TF-21")
-async def test_a_tools_own_deadline_holds_whatever_it_says() -> None:
+async def test_a_tools_own_deadline_is_not_extended_by_messages() -> None:
     async def talk(ctx: Context) -> str:
         while True:
             await ctx.info("still here")
@@ -114,7 +114,7 @@ async def test_a_thread_sees_that_it_is_cancelled_and_is_left_to_end_by_itself()
 
 @pytest.mark.row("TF-23")
 @pytest.mark.greenroom(clock="real")
-async def test_a_thread_sees_that_its_session_is_gone() -> None:
+async def test_a_thread_sees_that_its_session_has_ended() -> None:
     begun, over = threading.Event(), threading.Event()
 
     def work(ctx: Context) -> str:
@@ -151,7 +151,7 @@ async def test_a_cancelled_tool_cleans_up() -> None:
 
 
 @pytest.mark.row("SX-07")
-async def test_what_a_tool_crashed_of_is_reported_with_its_request_and_not_told(reports: Any) -> None:
+async def test_a_tools_crash_is_reported_with_its_request_and_hidden_from_the_peer(reports: Any) -> None:
     async def leaky() -> str:
         raise ValueError("the password is 12345")
 

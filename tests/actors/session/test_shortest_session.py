@@ -10,7 +10,7 @@ from greenroom.transports.interfaces import Peer
 from .session_client import SessionClient, initialize_request, message, open_company
 
 
-async def test_a_session_from_the_first_word_to_the_last() -> None:
+async def test_a_session_from_initialize_to_its_end() -> None:
     company = await open_company()
     peer = Peer("test")
     entered = await company.start_session(peer, initialize_request())

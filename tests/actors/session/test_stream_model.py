@@ -115,5 +115,5 @@ def check(seen: list[int | None], last: int) -> None:
 
 @settings(max_examples=examples(300))
 @given(steps=Steps, kept=st.sampled_from([3, 8, 100]))
-def test_each_event_comes_once_and_in_order_or_its_absence_is_told(steps: list[tuple[str, int]], kept: int) -> None:
+def test_each_event_is_read_once_and_in_order_or_marked_as_missing(steps: list[tuple[str, int]], kept: int) -> None:
     run(partial(play, steps, kept))

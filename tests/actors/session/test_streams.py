@@ -39,7 +39,7 @@ async def test_events_are_numbered_and_kept_in_order() -> None:
 
 
 @pytest.mark.row("SE-08")
-async def test_a_stream_keeps_so_many_events_and_says_when_some_are_gone() -> None:
+async def test_a_stream_keeps_a_limited_number_of_events_and_marks_missing_ones() -> None:
     streams = SessionStreams(Settings(buffer_events=5))
     fill(streams.general, 8)
     events = await read(StreamFeed(streams.general, 0))
@@ -112,7 +112,7 @@ async def test_an_id_whose_successor_is_gone_is_not_found() -> None:
     assert ids(await read(StreamFeed(*found))) == ["g0:4", "g0:5"]
 
 
-async def test_a_reader_that_waits_gets_what_comes() -> None:
+async def test_a_waiting_reader_gets_new_events() -> None:
     streams = SessionStreams(Settings())
     feed = StreamFeed(streams.general, 0)
     waiting = asyncio.create_task(feed.next())
@@ -161,7 +161,7 @@ async def test_a_reader_that_got_lost_does_not_count() -> None:
     streams.general.push(b"a")
 
 
-async def test_an_interrupted_reader_gets_what_was_said_and_the_wish_to_come_back() -> None:
+async def test_an_interrupted_reader_gets_the_events_and_a_request_to_reconnect() -> None:
     streams = SessionStreams(Settings())
     stream = streams.begin(1)
     feed = StreamFeed(stream, 0)
@@ -185,7 +185,7 @@ async def test_the_end_of_all_answers_what_was_owed() -> None:
     assert [await feed.next() for feed in feeds] == [None, None, None]
 
 
-async def test_a_slow_reader_is_told_where_something_is_missing() -> None:
+async def test_a_slow_reader_gets_a_marker_for_missing_events() -> None:
     streams = SessionStreams(Settings(buffer_events=3))
     feed = StreamFeed(streams.general, 0)
     fill(streams.general, 1)

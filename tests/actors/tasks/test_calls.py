@@ -175,7 +175,7 @@ async def test_tasks_are_listed_page_by_page_the_oldest_first() -> None:
 
 
 @pytest.mark.row("TF-14")
-async def test_a_task_that_is_cancelled_is_told_and_ended_and_says_so() -> None:
+async def test_a_cancelled_task_is_ended_and_announced() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         id = await start_task(client, "wait", gate="a")
@@ -250,7 +250,7 @@ async def test_without_a_principal_a_task_ends_with_its_session() -> None:
 
 
 @pytest.mark.row("TF-16")
-async def test_every_change_is_told_with_the_whole_task() -> None:
+async def test_every_change_is_announced_with_the_whole_task() -> None:
     async with running_task_server() as stage:
         client = await stage.probe({"elicitation/create": lambda _: {"action": "decline"}})
         asks, waits, fails = (

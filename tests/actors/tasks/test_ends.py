@@ -77,7 +77,7 @@ async def test_a_failure_that_has_no_words_has_failed_all_the_same(content: list
         assert (task["status"], task["statusMessage"]) == ("failed", says)
 
 
-async def test_a_task_that_has_no_stream_to_close_and_is_cancelled_says_nothing_more() -> None:
+async def test_a_cancelled_task_without_a_stream_sends_nothing_more() -> None:
     async with running_task_server() as stage:
         said: list[bool] = []
 
@@ -202,7 +202,7 @@ async def test_a_tool_with_a_deadline_of_its_own_has_it_as_a_task_and_the_compan
         assert await status(client, long) == "working"
 
 
-async def test_the_company_stops_and_says_so_of_what_had_not_ended() -> None:
+async def test_stopping_the_company_fails_its_unfinished_tasks() -> None:
     async with running_task_server() as stage:
         client = await stage.probe()
         id = await start_task(client, "wait", gate="a")

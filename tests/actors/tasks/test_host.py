@@ -49,7 +49,7 @@ async def test_an_ended_task_stays_as_it_is() -> None:
 
 
 @pytest.mark.row("TF-18", "TF-15")
-async def test_a_failure_is_recorded_and_told() -> None:
+async def test_a_failure_is_recorded_and_announced() -> None:
     async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         said, error = tasks.create(player.session.id), tasks.create(player.session.id)
@@ -61,7 +61,7 @@ async def test_a_failure_is_recorded_and_told() -> None:
 
 
 @pytest.mark.row("TF-18")
-async def test_the_program_cancels_a_peers_task_and_its_tool_is_told() -> None:
+async def test_the_program_can_cancel_a_peers_task_and_its_tool() -> None:
     async with running_task_server() as stage:
         player, tasks = await stage.player(), stage.server.tasks
         id = (await reply_to(player, "tools/call", name="wait", arguments={"gate": "a"}, task={}))["result"]["task"][
@@ -115,7 +115,7 @@ async def test_tasks_need_a_known_session_and_room_for_one_more() -> None:
         assert len(tasks.all()) == 2
 
 
-async def test_a_peer_without_tasks_is_told_nothing_and_the_task_goes_with_its_session() -> None:
+async def test_a_peer_without_tasks_gets_no_announcement_and_its_task_ends_with_its_session() -> None:
     async with running_task_server() as stage:
         client = await stage.probe(version="2025-06-18")
         (card,) = await stage.server.peers.all()

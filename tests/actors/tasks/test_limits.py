@@ -100,7 +100,7 @@ async def test_so_many_unfinished_tasks_an_owner_may_have_and_others_are_not_tou
         await start_task(again, "wait", gate="a")
 
 
-async def test_of_what_has_ended_so_much_is_kept_and_the_oldest_goes_first() -> None:
+async def test_a_limited_number_of_ended_tasks_is_kept_the_newest() -> None:
     async with running_task_server(Settings(max_tasks_kept=3)) as stage:
         client = await stage.probe()
         works = await start_task(client, "wait", gate="a")
@@ -129,7 +129,7 @@ async def test_of_what_they_hold_so_many_bytes_are_kept() -> None:
         assert [each.id for each in stage.server.tasks.all()] == ids[3:]
 
 
-async def test_no_more_calls_wait_for_tasks_than_may_be_under_way() -> None:
+async def test_calls_that_wait_for_tasks_count_as_in_flight() -> None:
     async with running_task_server(Settings(max_in_flight=4)) as stage:
         client = await stage.probe()
         id = await start_task(client, "wait", gate="a")

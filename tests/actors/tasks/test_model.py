@@ -218,7 +218,7 @@ async def play(acts: list[str]) -> None:
 
 @settings(max_examples=examples(150))
 @given(acts=Acts, seed=seeds())
-def test_a_task_is_where_the_model_says(acts: list[str], seed: Seed) -> None:
+def test_a_task_has_the_status_of_the_model(acts: list[str], seed: Seed) -> None:
     run(partial(play, acts), seed=seed)
 
 

@@ -44,7 +44,7 @@ async def waits(player: SessionClient, id: str) -> Feed:
 
 
 @pytest.mark.row("TF-27")
-async def test_a_question_waits_until_its_peer_asks_for_the_result_and_goes_out_there() -> None:
+async def test_a_question_waits_for_a_call_of_tasks_result_and_goes_onto_its_stream() -> None:
     async with running_task_server() as stage:
         player = await stage.player()
         id = await start_task(player, "ask")

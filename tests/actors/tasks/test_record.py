@@ -50,7 +50,7 @@ def test_dates_are_rfc_3339_with_milliseconds_in_utc_and_states_are_the_protocol
 
 @pytest.mark.parametrize("before", STATES)
 @pytest.mark.parametrize("after", STATES)
-def test_a_task_goes_only_where_the_revision_lets_it(before: Any, after: Any) -> None:
+def test_only_transitions_of_the_revision_are_allowed(before: Any, after: Any) -> None:
     record = as_it_is(before)
     allowed = before not in TERMINAL and before != after
     if allowed:
@@ -104,7 +104,7 @@ def test_ids_are_random() -> None:
     assert all(re.fullmatch("task_[0-9a-f]{32}", id) for id in ids)
 
 
-def test_a_related_message_keeps_what_else_its_meta_says() -> None:
+def test_a_related_message_keeps_the_rest_of_its_meta() -> None:
     params = {"a": 1, "_meta": {"b": 2, RELATED_TASK: {"taskId": "task_other"}}}
     assert with_related_task(params, "task_1") == {"a": 1, "_meta": {"b": 2, RELATED_TASK: {"taskId": "task_1"}}}
     assert params["_meta"] == {"b": 2, RELATED_TASK: {"taskId": "task_other"}}

@@ -217,7 +217,7 @@ async def test_a_last_try_is_made_when_it_is_closed(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("TF-14")
-async def test_the_next_life_of_a_server_says_what_became_of_its_tasks(tmp_path: Path) -> None:
+async def test_a_restarted_server_knows_the_outcomes_of_its_tasks(tmp_path: Path) -> None:
     ada, bob = Peer("test", principal="ada"), Peer("test", principal="bob")
     store = SqliteTasks(tmp_path / "tasks.db")
     async with running_task_server(task_store=store) as stage:

@@ -1,7 +1,7 @@
-"""A store whose program is killed between any two steps of its writing, or whose disk fails at any of them.
+"""A task store whose program is killed between any two steps of its writing, or whose disk fails at any of them.
 
-What a killed program leaves is what its files are at that moment: they are copied there, and the copy is opened. Whatever was said to be safe is
-in it; and it is how things stood after one of the writes, never in between.
+A killed program leaves its files as they are at that moment: the tests copy them, and open the copy. Every record
+that was reported as safe is in the copy, and its content is the state after one of the writes, never in between.
 """
 
 from __future__ import annotations

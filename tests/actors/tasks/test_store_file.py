@@ -65,7 +65,7 @@ def test_opening_removes_expired_records_and_no_running_ones(tmp_path: Path) -> 
     file.close()
 
 
-def test_another_program_has_it_until_it_ends_however_that_comes(tmp_path: Path) -> None:
+def test_another_program_holds_the_file_until_it_ends_or_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
     holder = subprocess.Popen([sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:

@@ -148,7 +148,7 @@ async def test_a_principal_at_its_bound_is_passed_over_and_not_searched(monkeypa
     await asyncio.gather(*running, *flood)
 
 
-async def test_a_call_that_is_cancelled_when_its_turn_comes_passes_the_turn_on() -> None:
+async def test_a_call_cancelled_in_the_turn_of_its_admission_takes_no_slot() -> None:
     bulkheads = Bulkheads(per_tool=1)
     gate = Gate()
     first = asyncio.create_task(bulkheads.run("t", "p", None, gate))

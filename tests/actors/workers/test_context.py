@@ -149,7 +149,7 @@ async def test_telling_works_from_a_thread_and_in_order(services: FakeServices, 
     assert calling.peer_channel.logged[0][1] != threading.current_thread().name
 
 
-async def test_progress_from_many_threads_never_goes_back(peer_channel: RecordingChannel) -> None:
+async def test_progress_from_many_threads_never_decreases(peer_channel: RecordingChannel) -> None:
     ctx = make(peer_channel, meta={"progressToken": "p"})
 
     def tell() -> None:

@@ -234,7 +234,7 @@ async def test_tasks_that_a_tool_leaves_behind_end_with_its_call(services: FakeS
 
 
 @pytest.mark.row("TF-19", "TF-23")
-async def test_an_exit_signal_cancels_an_async_tool_and_nothing_is_said(
+async def test_an_exit_signal_cancels_an_async_tool_without_a_reply(
     services: FakeServices, runner: JobRunner
 ) -> None:
     ended: list[bool] = []
@@ -276,7 +276,7 @@ async def test_a_tool_that_turns_its_cancellation_into_a_result_replies_once(
 
 
 @pytest.mark.row("TF-19")
-async def test_a_thread_hears_of_its_cancellation_by_its_flag_only(services: FakeServices, runner: JobRunner) -> None:
+async def test_a_thread_learns_of_its_cancellation_by_its_flag_only(services: FakeServices, runner: JobRunner) -> None:
     heard: list[str] = []
     ready = threading.Event()
 

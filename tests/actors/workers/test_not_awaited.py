@@ -69,7 +69,7 @@ async def test_the_error_names_what_was_not_awaited(tool: str) -> None:
     assert f"ctx.{NAMES[tool]}() was not awaited: write `answer = await ctx.{NAMES[tool]}(…)`" in reply.text
 
 
-async def test_a_prompt_says_so_as_well() -> None:
+async def test_a_prompt_that_does_not_await_its_question_is_an_error_too() -> None:
     async with Client(server) as client:
         with pytest.raises(Exception, match=r"ctx\.roots\(\) was not awaited"):
             await client.get_prompt("prompt")

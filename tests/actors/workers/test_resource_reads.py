@@ -103,7 +103,7 @@ async def test_the_exact_resource_goes_before_templates_and_the_first_template_b
 
 
 @pytest.mark.row("RG-17", "RG-19")
-async def test_variables_come_by_name_decoded_and_typed(services: FakeServices, runner: JobRunner) -> None:
+async def test_variables_are_passed_by_name_decoded_and_converted(services: FakeServices, runner: JobRunner) -> None:
     async def day(city: str, number: int, ctx: Context) -> str:
         return f"{city} {number + 1} {ctx.variables} {ctx.uri}"
 
@@ -113,12 +113,12 @@ async def test_variables_come_by_name_decoded_and_typed(services: FakeServices, 
 
 
 @pytest.mark.row("RG-17")
-async def test_variables_may_come_in_one_dict(services: FakeServices, runner: JobRunner) -> None:
+async def test_variables_may_be_passed_in_one_dict(services: FakeServices, runner: JobRunner) -> None:
     services.template("a://{x}/{y}", both)
     assert (await read(runner, "a://1/2"))["contents"][0]["text"] == "1+2"
 
 
-async def test_a_variable_that_is_not_what_its_hint_says_is_the_readers_error(
+async def test_a_variable_that_does_not_fit_its_hint_is_the_readers_error(
     services: FakeServices, runner: JobRunner
 ) -> None:
     async def day(number: int) -> str:

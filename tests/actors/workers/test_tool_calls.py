@@ -201,7 +201,7 @@ async def test_a_tools_return_value_becomes_its_result(
 
 
 @pytest.mark.row("TF-04", "TF-09")
-async def test_a_tool_error_may_be_raised_and_the_model_hears_it(services: FakeServices, runner: JobRunner) -> None:
+async def test_a_raised_tool_error_is_a_result_for_the_model(services: FakeServices, runner: JobRunner) -> None:
     async def loop_error() -> None:
         raise ToolError("the road is closed", {"retry": False})
 
@@ -268,7 +268,7 @@ async def test_a_promise_that_is_broken_is_the_tools_error_and_not_its_callers(
 
 
 @pytest.mark.row("TF-07", "TF-10", "WC-18")
-async def test_arguments_that_do_not_fit_never_reach_the_function_and_all_are_told(
+async def test_all_invalid_arguments_are_reported_and_never_reach_the_function(
     services: FakeServices, runner: JobRunner
 ) -> None:
     calls: list[str] = []
@@ -326,7 +326,7 @@ async def test_schemas_written_by_hand_are_checked_when_asked_to(services: FakeS
 
 
 @pytest.mark.row("TF-10", "TF-08")
-async def test_a_strict_company_checks_all_schemas_but_those_whose_tools_say_no(
+async def test_a_strict_company_checks_all_schemas_unless_a_tool_opts_out(
     runner: JobRunner, services: FakeServices
 ) -> None:
     async def free(n: Any) -> Structured:

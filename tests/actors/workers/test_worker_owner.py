@@ -82,7 +82,7 @@ async def scene(host: type[GenServer] = Part, worker_node: type[GenServer] = Par
     return Scene(owner, *await owner.call(Played.parts))
 
 
-async def test_a_process_that_ended_is_told_by_how_it_ended_and_not_by_its_connection() -> None:
+async def test_the_exit_reason_of_a_process_wins_over_its_lost_connection() -> None:
     async with inbox() as me:
         at = await scene()
         exit(at.worker_node, NO_CONNECTION)

@@ -165,7 +165,7 @@ REGISTERING = {
     "options as a dict": Mistake(
         lambda: server().registry.register_tool("a", fine, {"title": "x"}), "not {'title': 'x'}", r"options must be ToolOptions\("
     ),
-    "a wrapper without wraps": Mistake(lambda: server().tool("a")(wrapping(one)), "its parameters cannot be seen", r"@functools\.wraps\(function\)"),
+    "a wrapper without wraps": Mistake(lambda: server().tool("a")(wrapping(one)), "its parameters are hidden", r"@functools\.wraps\(function\)"),
     "*args": Mistake(lambda: server().tool(many), r"\*names has no names", "take a list"),
     "**kwargs": Mistake(lambda: server().tool(keywords), r"\*\*names has no schema", "name the parameters"),
     "positional only": Mistake(lambda: server().tool(by_place), "a is positional-only", "remove the `/`"),
@@ -199,7 +199,7 @@ REGISTERING = {
         lambda: server().tool(isolation="process")(inside()), "is made inside of inside", "at the top of a module"
     ),
     "a pool of a text": Mistake(lambda: Pool(size="2"), "not '2'", "size must be a whole number"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    "a resource without parentheses": Mistake(lambda: server().resource(fine), "is at a URI", r'@server\.resource\("config://app"\)'),
+    "a resource without parentheses": Mistake(lambda: server().resource(fine), "needs a URI", r'@server\.resource\("config://app"\)'),
     "a resource at no URI": Mistake(lambda: server().resource("config")(fine), "'config' is not a URI", "with a scheme, like config://app"),
     "a resource with arguments": Mistake(lambda: server().resource("a://b")(one), "its function needs a", "make it a template"),
     "two resources at one URI": Mistake(two_at_one_uri, "'first' is at a://b already", "give 'second' a URI of its own"),
@@ -237,7 +237,7 @@ SETTING_UP = {
     "an init that is no function": Mistake(lambda: hook(init={}), "not {}", "init must be a function of 1"),
     "auth as a text": Mistake(lambda: build("x", auth="hunter2"), "not a str", r"auth must be BearerAuth\("),
     "auth as a class": Mistake(lambda: build("x", auth=BearerAuth), "not the class BearerAuth", r"BearerAuth\("),
-    "scopes without auth": Mistake(lambda: build("x", required_scopes=["a"]), "are nothing without auth", "how callers show who they are"),
+    "scopes without auth": Mistake(lambda: build("x", required_scopes=["a"]), "required_scopes need auth", "how callers authenticate"),
     "scopes as a text": Mistake(lambda: build("x", required_scopes="a"), "not a text", r"\['a'\]"),
     "a store as a text": Mistake(lambda: build("x", task_store="tasks.db"), "not 'tasks.db'", r'SqliteTasks\("tasks\.db"\)'),
     "a server mounted": Mistake(lambda: server().mount(Server("other")), "is a server", r"server\.mount\(Host\(\{'other': the_server\}\)\)"),
@@ -283,7 +283,7 @@ SERVING = {
     "a port on stdio": Mistake(lambda: server().run(port=8000), 'port is for "http"', r'server\.run\("http", port=…\)'),
     "a port as a text in run": Mistake(lambda: server().run("http", port="8000"), "not '8000'", "whole number"),
     "a config as a dict": Mistake(lambda: server().run("http", config={}), "not {}", r"config must be HttpConfig\("),
-    "workers on stdio": Mistake(lambda: server().run(workers=2), 'workers are for "http"', "on stdio there is one peer"),
+    "workers on stdio": Mistake(lambda: server().run(workers=2), 'workers are for "http"', "stdio has one peer and one process"),
     "workers as a text": Mistake(lambda: server().run("http", workers="2"), "not '2'", "workers must be a whole number"),
     "workers without a name": Mistake(lambda: server().run("http", workers=2), "workers cannot find this server", r"server = Server\("),
     "a grace as a text": Mistake(lambda: server().run("http", port=0, grace="5"), "not '5'", "grace must be a number of seconds"),

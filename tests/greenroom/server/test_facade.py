@@ -186,7 +186,7 @@ def test_invalid_registrations_are_refused(wrong: Callable[[Server], object], wh
         wrong(Server("x"))
 
 
-def test_a_word_that_no_decorator_knows_is_refused() -> None:
+def test_an_unknown_decorator_option_is_refused() -> None:
     with pytest.raises(RegistrationError, match="nonsense"):
         cast("Any", Server("x")).tool("n", nonsense=1)(nothing)
 
@@ -200,7 +200,7 @@ MEANT: list[tuple[type, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("typed", "meant"), MEANT)
-def test_type_checkers_know_every_word(typed: type, meant: list[Any]) -> None:
+def test_type_checkers_know_every_option(typed: type, meant: list[Any]) -> None:
     fields = {field.name for each in meant for field in dataclasses.fields(each)}
     assert set(typed.__annotations__) == fields - {"uri", "uri_template"}
 
@@ -287,7 +287,7 @@ async def test_settings_are_a_value_that_is_passed() -> None:
 
 @pytest.mark.row("OP-01")
 @pytest.mark.row("RG-02")
-async def test_its_registry_waits_for_what_it_is_told_to_wait_for() -> None:
+async def test_the_servers_registry_waits_for_wait_for() -> None:
     async with Server("x", wait_for="the database").started() as company:
         with pytest.raises(CallTimeout):
             await company.registry.ready(1)

@@ -55,7 +55,7 @@ def library() -> tuple[Server, Shelf]:
     return server, shelf
 
 
-async def test_they_open_in_order_before_the_first_call_and_close_the_other_way_round() -> None:
+async def test_lifespans_open_in_order_before_the_first_call_and_close_in_reverse() -> None:
     server, shelf = library()
     async with Client(server) as client:
         assert await client.call("find") == "here"

@@ -164,13 +164,13 @@ def test_methods_of_a_class_based_server_are_no_mistake() -> None:
 
 @pytest.mark.parametrize("workers", [None, 2])
 @pytest.mark.parametrize("port", ["taken", 99999])
-def test_a_port_that_cannot_be_is_told_without_frames_of_ours(port: Any, workers: int | None) -> None:
+def test_an_invalid_port_is_reported_without_internal_frames(port: Any, workers: int | None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1] if port == "taken" else port
         with pytest.raises((OSError, ConfigError), match=r"the port is in use|port must be") as told:
             named.run("http", port=number, workers=workers)
     here, *ours = [frame.name for frame in told.traceback]
-    assert here == "test_a_port_that_cannot_be_is_told_without_frames_of_ours"
+    assert here == "test_an_invalid_port_is_reported_without_internal_frames"
     assert ours == ["checked", "run"]  # which looks at the names of its arguments first
     assert told.value.__suppress_context__
 

@@ -138,7 +138,7 @@ async def test_many_first_requests_start_one_company() -> None:
     await app.close()
 
 
-async def test_a_first_request_that_goes_away_does_not_take_the_others_with_it() -> None:
+async def test_a_cancelled_first_request_does_not_cancel_the_others() -> None:
     server = make_server()
     app = server.asgi()
     async with client_of(app) as client:
@@ -179,7 +179,7 @@ def test_loops_that_were_left_are_not_kept_in_memory() -> None:
     assert [node() is None for node in nodes] == [True, True, False]
 
 
-def test_a_client_that_runs_each_request_in_a_loop_of_its_own_is_told_that_its_session_is_gone() -> None:
+def test_a_client_with_a_loop_for_each_request_is_told_that_its_session_has_ended() -> None:
     client: Any = TestClient(starlette_app(make_server().asgi()), base_url="http://localhost")
     hello = client.post("/tools/mcp", json=HELLO, headers=ACCEPT)
     assert hello.status_code == 200

@@ -37,7 +37,7 @@ async def test_the_probe_can_send_requests_without_waiting() -> None:
         assert (await probe.answer(held))["result"] == {"echo": {}}
 
 
-async def test_a_server_that_says_nothing_is_waited_for_only_so_long() -> None:
+async def test_the_probe_times_out_on_a_silent_server() -> None:
     async with WireProbe(FakeSessionRouter()) as probe:
         held = await probe.ask("hold")
         with pytest.raises(TimeoutError, match="the answer to request 2 did not come within 3 seconds"):

@@ -50,7 +50,7 @@ def test_a_server_at_the_top_of_a_module_is_found_by_its_name(served: Any) -> No
     assert again is not served.server
 
 
-def test_a_server_that_stands_nowhere_is_not_found_and_it_is_said_what_to_do() -> None:
+def test_a_server_that_cannot_be_imported_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match=r"workers cannot find this server: .* at the top of a module"):
         application_of(Server("nowhere"))
 
@@ -131,7 +131,7 @@ def outcome(*given: Any, **options: Any) -> BaseException | None:
     return end
 
 
-def test_a_run_ends_with_what_it_waits_for_or_says_what_could_not_be_kept_alive() -> None:
+def test_a_run_ends_with_its_listeners_or_reports_which_one_failed() -> None:
     async def over(_: Any) -> None:
         return
 

@@ -117,7 +117,7 @@ async def test_an_init_that_fails_is_no_session(reports: CollectedReports) -> No
 
 
 @pytest.mark.row("RG-26")
-async def test_an_init_may_say_why_not() -> None:
+async def test_an_init_may_refuse_with_a_reason() -> None:
     class Closed(McpServer):
         async def init(self, arg: Any) -> None:
             raise McpError(-32001, f"closed until {arg}")
@@ -302,7 +302,7 @@ async def test_a_class_inherits_and_overrides_what_another_offers() -> None:
         assert (await probe.call("drawer"))["isError"] is False
 
 
-async def test_hooks_stand_beside_what_the_class_does_itself() -> None:
+async def test_hooks_work_beside_the_methods_of_the_class() -> None:
     class Shop(McpServer):
         async def init(self, arg: Any) -> Any:
             return [arg]
