@@ -410,7 +410,7 @@ TOO_MANY_CONNECTIONS: Final = (
 
 
 class Framing(Enum):
-    """What marks the end of a body."""
+    """The mark that ends a body."""
 
     LENGTH = auto()
     """The content length in the head."""

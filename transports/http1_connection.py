@@ -386,7 +386,7 @@ class Http1Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def wait_sent(self) -> Awaitable[None] | None:
-        """What to await until the kernel has accepted everything; None if it has."""
+        """An awaitable until the kernel has accepted everything; None if it has."""
         if self._write_timer is None:
             return None
         if self._writable is None:

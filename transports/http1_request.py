@@ -30,7 +30,7 @@ UNREAD_LIMIT: Final = 64 * 1024
 if TYPE_CHECKING:
 
     class RequestConnection(Protocol):
-        """What a request needs of its connection."""
+        """The methods of a connection that a request needs."""
 
         peer: tuple[str, int] | None
         here: tuple[str, int] | None
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """Send bytes, now or as soon as the kernel accepts them."""
 
         def wait_sent(self) -> Awaitable[None] | None:
-            """What to await until the kernel has accepted all bytes; None if it has."""
+            """An awaitable until the kernel has accepted all bytes; None if it has."""
 
         def update_reading(self) -> None:
             """Resume reading if input was paused and the buffer has room again."""

@@ -76,7 +76,7 @@ class _Settings(Config):
 
 
 class HypercornServer:
-    """What Hypercorn's parts need for all connections of one listener."""
+    """The objects that Hypercorn's parts need, for all connections of one listener."""
 
     def __init__(self, connections: OpenConnections) -> None:
         self.connections = connections

@@ -88,7 +88,7 @@ class RequestNotDelivered(ProcessExited):
 
 
 class SessionHandle(Protocol):
-    """What a transport may ask of a session.
+    """A session, as transports use it.
 
     Each method raises `ProcessExited` when the session is gone: the request may have been executed or not. A session on another node may
     turn out not to exist, which is `RequestNotDelivered`.

@@ -179,7 +179,7 @@ def _add_streams(server: Server) -> None:
 
     @server.tool
     async def blink(ctx: Context) -> str:
-        """Close the stream of this call; the reply is for the client that resumes it."""
+        """Close the stream of this call, and answer those who come back for it."""
         await ctx.progress(1, 2)
         ctx.interrupt_stream(retry=0.0)
         await ctx.progress(2, 2)
@@ -298,7 +298,7 @@ def _add_resources(server: Server) -> None:
 def _add_prompts(server: Server) -> None:
     @server.prompt
     async def greet(who: str, mood: str = "fine") -> str:
-        """How to greet a person."""
+        """How to greet somebody."""
         return f"Greet {who}, {mood}."
 
     @server.prompt

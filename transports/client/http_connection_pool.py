@@ -63,7 +63,7 @@ class QueuedRequest:
         """A no-op: there is no response yet."""
 
     def resume(self) -> None:
-        """As above."""
+        """A no-op."""
 
     def fail(self, error: TransportError | None) -> None:
         """No connection could be made."""
