@@ -6,6 +6,8 @@ Nothing in here knows of MCP. Everything public of the room is exported here; th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from greenroom.errors import GreenroomError as GreenroomError
 from greenroom.lazy_names import exported_names
 
@@ -213,3 +215,12 @@ from .task_supervisor import supervise_task as supervise_task
 from .task_supervisor import supervise_task_alone as supervise_task_alone
 
 __all__ = exported_names(__name__, "logs")  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - what is imported here
+
+
+if not TYPE_CHECKING:  # type checkers that saw this function would accept all names
+
+    def __getattr__(name: str) -> object:
+        """Load a name that had another one in the version before."""
+        from greenroom.moved import moved_name  # noqa: PLC0415 - only needed for names that have moved
+
+        return moved_name(__name__, name)

@@ -34,17 +34,19 @@ from greenroom.actors.federation.federation_errors import (
     NoSeparator,
     UnknownServer,
 )
+from greenroom.actors.federation.tool_router import AS_SET, ToolRouter
+from greenroom.actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
+from greenroom.actors.guest.guest_listener import GuestListener
 from greenroom.actors.guest.guest_session import GuestServices
+from greenroom.actors.mentions.mention_reader import MentionReader, ResourceListCache
+from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
+from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
+from greenroom.protocol.server_replies import read_page, read_tool_reply
+from greenroom.protocol.tool_pins import Pins, ToolRefused
 from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory_route import MemoryRoute
 
-from .actors.federation.tool_router import AS_SET, ToolRouter
-from .actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
-from .actors.guest.guest_listener import GuestListener
-from .actors.mentions.mention_reader import MentionReader, ResourceListCache
-from .actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
-from .actors.successor_supervisor import SuccessorSupervisor
 from .child_runner import ChildRunner
 from .client import takes_one_dict
 from .client_callbacks import CallbackHandler, check_callbacks, check_roots
@@ -52,27 +54,25 @@ from .client_targets import InProcessServer, origin_of, route_of, server_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .hosted_server import NOT_OPEN, HostedServer
-from .protocol.server_replies import read_page, read_tool_reply
-from .protocol.tool_pins import Pins, ToolRefused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 
+    from greenroom.actors.client.client_handler import ClientHandler
+    from greenroom.actors.client.interfaces import Line, Progress, ServerNotification
     from greenroom.actors.company import Company
     from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
+    from greenroom.actors.federation.tool_router import Invalid
     from greenroom.actors.federation.upstream import Upstream
+    from greenroom.actors.federation.upstream_spec import Away, Isolation, OfferingChange, UpstreamStatus
+    from greenroom.auth.client.auth_option import CallerIdentity
+    from greenroom.protocol.server_replies import PromptReply, ResourceReply, ToolReply
+    from greenroom.protocol.tool_pins import PinReport, Policy
     from greenroom.supervision import ChildSpec
 
-    from .actors.client.client_handler import ClientHandler
-    from .actors.client.interfaces import Line, Progress, ServerNotification
-    from .actors.federation.tool_router import Invalid
-    from .actors.federation.upstream_spec import Away, Isolation, OfferingChange, UpstreamStatus
-    from .auth.client.auth_option import CallerIdentity
     from .client_callbacks import Roots
     from .client_targets import Target
-    from .protocol.server_replies import PromptReply, ResourceReply, ToolReply
-    from .protocol.tool_pins import PinReport, Policy
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
@@ -686,3 +686,12 @@ def admitted_to_company(
         GuestServices(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}"
     )
     return reception, with_guests(federation, [reception])
+
+
+if not TYPE_CHECKING:  # type checkers that saw this function would accept all names
+
+    def __getattr__(name: str) -> object:
+        """Load a name that had another one in the version before."""
+        from greenroom.moved import moved_name  # noqa: PLC0415 - only needed for names that have moved
+
+        return moved_name(__name__, name)

@@ -19,21 +19,21 @@ def load_name(package: str, homes: Mapping[str, str], name: str) -> object:
     `homes` maps modules to the names that the package exports from each.
 
     Raises:
-            AttributeError: The package has no such name, and had none in earlier versions.
+        AttributeError: The package has no such name, and had none in earlier versions.
 
     """
     module = sys.modules[package]
     home = next((home for home, names in homes.items() if name in names.split()), None)
+    if home is not None:
+        value: object = getattr(import_module(home), name)
+        setattr(module, name, value)
+        return value
     # `from package import module` asks for the attribute first; only if there is no such module either, names that have moved are looked up.
-    if home is None and PathFinder.find_spec(f"{package}.{name}", module.__path__) is None:
-        from .moved import home_of_moved  # noqa: PLC0415 - only needed for names that have moved
-
-        home = home_of_moved(package, name)
-    if home is None:
+    if PathFinder.find_spec(f"{package}.{name}", module.__path__) is not None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
-    value: object = getattr(import_module(home), name)
-    setattr(module, name, value)
-    return value
+    from .moved import moved_name  # noqa: PLC0415 - only needed for names that have moved
+
+    return moved_name(package, name, stacklevel=4)
 
 
 def exported_names(package: str, *modules: str) -> list[str]:

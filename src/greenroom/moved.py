@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -35,18 +36,31 @@ PLACES: Final = {
 }
 """The path of each module today, by the path that the documentation had of it."""
 
-_NAMES: Final = {
-    "greenroom.auth": "APIKeyAuth AuthInfo BasicAuth BearerAuth ClientCredentials CustomAuth Denied DeviceCode "
+_LEFT: Final = {
+    "auth": "APIKeyAuth AuthInfo BasicAuth BearerAuth ClientCredentials CustomAuth Denied DeviceCode "
     "EnterpriseManaged FileStore GivenTokens Introspection KeySet KeyringStore MemoryStore NoAuth OAuth "
     "OAuthResource Protected SignIn SignInError TokenStore best_store hash_key hash_password open_browser "
     "paste_back show_code signing_key verify_key verify_password",
-    "greenroom.host": "Annex Consent ConsentAnswer ConsentDenied ConsentQuestion ElicitationBridge OpenQuestion OutputLimit "
+    "host": "Consent ConsentAnswer ConsentDenied ConsentQuestion ElicitationBridge OpenQuestion OutputLimit "
     "OutputLimits Permissions Pins Rule ToolRefused",
-    "greenroom.transports": "ConnectFailed ConnectionLost Fetcher FixedHeaders Guard HttpError HttpRoute HttpSettings NodeEnded "
+    "transports": "ConnectFailed ConnectionLost Fetcher FixedHeaders Guard HttpError HttpRoute HttpSettings NodeEnded "
     "NotMcp ProcessDied RequestTooLarge ResponseTooLarge SessionGone SilentTooLong SseRoute Trust "
     "WireFull",
 }
-"""The names that have left the front door, by the module that has them now."""
+"""The names that have left the front door, by the package that has them now."""
+
+NAMES: Final = {
+    **{f"greenroom.{name}": f"greenroom.{place}.{name}" for place, names in _LEFT.items() for name in names.split()},
+    "greenroom.Annex": "greenroom.host.ConnectionProcess",
+    "greenroom.Told": "greenroom.ServerNotification",
+    "greenroom.host.Annex": "greenroom.host.ConnectionProcess",
+    "greenroom.supervision.Answers": "greenroom.supervision.MultiCallResult",
+    "greenroom.supervision.Done": "greenroom.supervision.Completed",
+    "greenroom.supervision.Gate": "greenroom.supervision.DirectWakeup",
+    "greenroom.supervision.Gone": "greenroom.supervision.ExitFuture",
+    "greenroom.supervision.Progress": "greenroom.supervision.ProgressReport",
+}
+"""Public names by the path that they had: those that have moved to another package, and those that have another name."""
 
 
 class _Alias:
@@ -74,9 +88,19 @@ def spec_of_moved(name: str) -> ModuleSpec | None:
     return ModuleSpec(name, _Alias(place), origin=place)  # type: ignore[arg-type]
 
 
-def home_of_moved(package: str, name: str) -> str | None:
-    """The module that has a name which has left the front door; None for any other."""
-    place = next((place for place, names in _NAMES.items() if package == "greenroom" and name in names.split()), None)
-    if place is not None:
-        warnings.warn(f"greenroom.{name} has moved: from {place} import {name}", DeprecationWarning, stacklevel=4)
-    return place
+def moved_name(package: str, name: str, stacklevel: int = 3) -> object:
+    """Load a public name by the path that it had. `stacklevel` is how many frames up the import is that is warned of.
+
+    Raises:
+        AttributeError: `package` has no such name, and had none in earlier versions.
+
+    """
+    path = NAMES.get(f"{package}.{name}")
+    module = sys.modules[package]
+    if path is None:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+    place, _, new = path.rpartition(".")
+    warnings.warn(f"{package}.{name} has moved: from {place} import {new}", DeprecationWarning, stacklevel=stacklevel)
+    value: object = getattr(import_module(place), new)
+    setattr(module, name, value)  # an import asks a package twice, and would warn twice
+    return value

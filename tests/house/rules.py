@@ -49,8 +49,8 @@ KNOWN_TO = {
     },
     "supervision.cluster.thespian_system": {"supervision.cluster.daemon_main"},
 }
-"""Thespian is one engine of processes, behind `ProcessEngine`: the modules that know of it, and those that may import them. The keeper is the
-engine, and the warden's program starts it; the others talk to the Thespian systems of users."""
+"""Thespian is one engine of processes, behind `ProcessSystem`: the modules that know of it, and those that may import them. The fork server is the
+engine, and the daemon starts it; the others talk to the Thespian systems of users."""
 
 VISITORS = {"hypothesis", "pytest"}
 """Of the extra `testing` alone: the runner of a test loads them, and no program of a user's."""

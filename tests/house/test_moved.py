@@ -28,25 +28,32 @@ def test_each_old_path_leads_to_the_module_of_today_with_a_warning_that_names_it
     assert (done.stdout, done.stderr) == (f"{len(PLACES)}\n", "")
 
 
-def test_a_name_that_has_left_the_front_door_is_there_with_a_warning_that_says_where() -> None:
+def test_a_public_name_that_has_moved_or_has_another_name_warns_and_says_where_it_is() -> None:
     program = (
-        "import importlib, warnings, greenroom\n"
-        "from greenroom.moved import _NAMES\n"
-        "for place, names in _NAMES.items():\n"
-        "    for name in names.split():\n"
-        "        with warnings.catch_warnings(record=True) as caught:\n"
-        "            warnings.simplefilter('always')\n"
-        "            exec(f'from greenroom import {name} as found')\n"
-        "        assert found is getattr(importlib.import_module(place), name), name\n"
-        "        assert name in importlib.import_module(place).__all__, name\n"
-        "        assert name not in greenroom.__all__, name\n"
-        "        (said,) = caught\n"
-        "        assert str(said.message) == f'greenroom.{name} has moved: from {place} import {name}', said\n"
-        "        assert (said.category, said.filename) == (DeprecationWarning, '<string>'), said\n"
-        "print(sum(len(names.split()) for names in _NAMES.values()))\n"
+        "import importlib, warnings\n"
+        "from greenroom.moved import NAMES\n"
+        "for old, new in NAMES.items():\n"
+        "    package, _, name = old.rpartition('.')\n"
+        "    place, _, now = new.rpartition('.')\n"
+        "    with warnings.catch_warnings(record=True) as caught:\n"
+        "        warnings.simplefilter('always')\n"
+        "        exec(f'from {package} import {name} as found')\n"
+        "    assert found is getattr(importlib.import_module(place), now), old\n"
+        "    assert now in importlib.import_module(place).__all__, old\n"
+        "    assert name not in importlib.import_module(package).__all__, old\n"
+        "    (warning,) = caught\n"
+        "    assert str(warning.message) == f'{old} has moved: from {place} import {now}', warning\n"
+        "    assert (warning.category, warning.filename) == (DeprecationWarning, '<string>'), warning\n"
+        "print(len(NAMES))\n"
     )
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=False, text=True)
-    assert (done.stdout, done.stderr) == ("62\n", "")
+    assert (done.stdout, done.stderr) == ("69\n", "")
+
+
+@pytest.mark.parametrize("package", ["greenroom", "greenroom.auth", "greenroom.host", "greenroom.supervision"])
+def test_a_name_that_never_was_is_an_attribute_error_of_its_package(package: str) -> None:
+    with pytest.raises(AttributeError, match=rf"module '{package}' has no attribute 'Nothing'"):
+        _ = importlib.import_module(package).Nothing
 
 
 @pytest.mark.parametrize("name", ["greenroom.nowhere", "greenroom.actors.nowhere"])
