@@ -18,10 +18,10 @@ from . import example_counts, stable_ids, time_limits
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-# A slow machine is no failure, and a failure prints what replays it; pytest-randomly prints the seed of the order.
+# The profile ignores deadlines, since a slow machine is no failure, and prints what replays a failure.
 settings.load_profile(example_counts.PROFILE)
 
-# A suite that runs in the background of a script has SIGINT ignored, under nohup SIGHUP, and so would every program that a test interrupts.
+# Programs that run in the background of a script ignore SIGINT, and under nohup SIGHUP; the programs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -29,13 +29,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 def pytest_addoption(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Each test has a time limit, and a name that all runners know it by."""
+    """Register the plugins for time limits and stable ids."""
     pluginmanager.register(time_limits)
     pluginmanager.register(stable_ids)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Runners that share the suite have folders of short paths: that of a socket has 107 bytes at most."""
+    """Give xdist workers a temporary folder with a short path: the path of a Unix socket has at most 107 bytes."""
     if (
         getattr(config.option, "numprocesses", None)
         and config.option.basetemp is None
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist=loadfile` the tests of a file run in one process, and those of `tests/house` too: all its files read the same syntax trees."""
+    """With `--dist=loadfile`, run the tests of a file in one worker, and all of `tests/house` in one, since its files share the syntax trees."""
     if config.getoption("dist") != "loadfile":
         return None
     scheduler: Any = import_module("xdist.scheduler").LoadFileScheduling(config, log)  # ships no types
@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """All that is collected stays, so garbage is not looked for in it: a test that asks whether something is kept took 3.5 s for that, of 3.6."""
+    """Disable garbage collection while tests are collected, and freeze what was collected: a test that looks for references took 3.6 s, of which 3.5 s were spent there."""
     gc.disable()
     try:
         return (yield)
@@ -74,5 +74,5 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository, which tests look at and never write to."""
+    """The root of the repository, which tests only read."""
     return Path(__file__).parents[1]

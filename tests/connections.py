@@ -22,21 +22,21 @@ async def start_connection(
     *,
     name: str = "server",
 ) -> ConnectionLine:
-    """Start a connection that lives on its own. The handshake goes on after that: see `ready`."""
+    """Start a connection without a supervisor. The handshake continues in the background: see `ready`."""
     line = ConnectionLine(name, settings)
     await start(ServerConnection, line, route, handler or ClientHandler())
     return line
 
 
 async def start_link_connection(route: Route, *, name: str = "server") -> ConnectionLine:
-    """As `start_connection`, linked to the calling process, which becomes the parent."""
+    """The same, linked to the calling process, which becomes the parent."""
     line = ConnectionLine(name)
     await start_link(ServerConnection, line, route, ClientHandler())
     return line
 
 
 async def snapshot(line: ConnectionLine) -> dict[str, Any]:
-    """What a connection is at, once all is worked off that it was told before."""
+    """The state of a connection, after it has handled all earlier messages."""
     connection = await get_state(line.pid)
     requests, server_requests = connection["requests"], connection["server_requests"]
     return {

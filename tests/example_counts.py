@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PROFILE: Final = "greenroom"
-"""The profile of a run that names none. `make deep` names the other, `--hypothesis-profile=deep`."""
+"""The default Hypothesis profile. `make deep` uses the other one, `--hypothesis-profile=deep`."""
 
 _ALL: Final = 100
-"""Hypothesis' own number of examples, which the profile `deep` keeps."""
+"""Hypothesis's own number of examples, which the profile `deep` uses."""
 
 settings.register_profile(PROFILE, deadline=None, print_blob=True, max_examples=_ALL // 5)
 settings.register_profile("deep", settings.get_profile(PROFILE), max_examples=_ALL)
 
 
 def examples(deep: int) -> int:
-    """What a test that wants another number than 100 gives as `max_examples`: its number in `make deep`."""
+    """`max_examples` for a test that needs another number than 100; `deep` is the number in `make deep`."""
     return max(1, deep * settings().max_examples // _ALL)
 
 
 def one_in(step: int, cases: Iterable[Any]) -> list[Any]:
-    """For `parametrize`: the first of each `step` cases is for `make test`, the others are deep."""
+    """For `parametrize`: one of each `step` cases runs in `make test`, the others are deep."""
     return [case if number % step == 0 else _deep(case) for number, case in enumerate(cases)]
 
 

@@ -34,16 +34,16 @@ _SEQUENCE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class NotSeenError(AssertionError):
-    """What should have been on the screen was not, in time."""
+    """The expected text did not appear on the screen in time."""
 
 
 class Terminal:
-    """One program at it."""
+    """A program on a pseudo-terminal."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
     ) -> None:
-        """The program begins at once. `size` is how many lines and columns it thinks that there are."""
+        """Start the program. `size` is the number of lines and columns that it sees."""
         self._master, slave = pty.openpty()
         termios.tcsetwinsize(slave, size)
         try:
@@ -59,45 +59,45 @@ class Terminal:
         finally:
             os.close(slave)
         self.written = ""
-        """All that it wrote, as it came."""
+        """The raw output."""
         self._seen = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     # --- keys
 
     def type(self, text: str) -> None:
-        """Press these keys."""
+        """Type these keys."""
         os.write(self._master, text.encode())
 
     def enter(self, line: str = "") -> None:
-        """A line, and Enter."""
+        """Type a line and Enter."""
         self.type(f"{line}\n")
 
-    # --- what is seen
+    # --- output
 
     @property
     def screen(self) -> str:
-        """What is on it: every line that there was, without what stands behind it."""
+        """The screen: every line as it looks in the end."""
         return shown(self.written)
 
     @property
     def stream(self) -> str:
-        """All that it wrote, one after the other: what was taken away from the screen is a line of it, too."""
+        """All output in order, including lines that were erased from the screen."""
         return _SEQUENCE.sub("", self.written.replace("\r\x1b[K", "\n").replace("\r", ""))
 
     def look(self, seconds: float) -> bool:
-        """Take in what comes next; False when that was nothing, for so long, or when the program has gone."""
+        """Read the next output. False if there was none in time, or the program has ended."""
         if not select.select([self._master], [], [], seconds)[0]:
             return False
         try:
             got = os.read(self._master, 1 << 16)
-        except OSError:  # on Linux, the end of a pty
+        except OSError:  # the end of a pty on Linux
             got = b""
         self.written += self._decoder.decode(got)
         return bool(got)
 
     def see(self, text: str, within: float = WITHIN) -> None:
-        """Wait until that is written, behind what was seen before. Raises `NotSeenError`."""
+        """Wait for a text after the last one that was seen. Raises `NotSeenError`."""
         deadline = time.monotonic() + within
         while (found := self.stream.find(text, self._seen)) < 0:
             left = deadline - time.monotonic()
@@ -106,14 +106,14 @@ class Terminal:
         self._seen = found + len(text)
 
     def end(self, within: float = WITHIN) -> int:
-        """Wait until the program has ended, and say how: its code, or minus the signal."""
+        """Wait for the program's exit. Returns the exit code, or minus the signal."""
         deadline = time.monotonic() + within
         while (left := deadline - time.monotonic()) > 0 and self.look(left):
             pass
         return self.process.wait(max(0.0, deadline - time.monotonic()) + 1.0)
 
     def close(self) -> None:
-        """Whatever still runs is ended by its number."""
+        """Kill the program if it still runs."""
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -124,7 +124,7 @@ class Terminal:
 def at_terminal(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], size: tuple[int, int] = (24, 80)
 ) -> Generator[Terminal]:
-    """A user sits there, for as long as the block lasts."""
+    """A terminal that is closed at the end of the block."""
     terminal = Terminal(command, folder, environment, size)
     try:
         yield terminal
@@ -133,7 +133,7 @@ def at_terminal(
 
 
 def shown(written: str) -> str:
-    """What a screen shows of what was written."""
+    """The screen after this output."""
     lines: list[str] = []
     line, column = "", 0
     for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|[\r\n\b])", written):

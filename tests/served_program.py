@@ -24,12 +24,12 @@ STOPS_WITHIN = 15.0
 
 
 class ServerFailedError(Exception):
-    """The server did not start, or did not stop as it should have."""
+    """The server did not start, or did not stop as it should."""
 
 
 @contextmanager
 def served(command: Sequence[str], log: Path) -> Generator[str]:
-    """The address of `/mcp` in a server that the command, given a port as its last word, has started."""
+    """The URL of `/mcp` on the server that the command starts; the port is appended to the command."""
     port = free_port()
     with log.open("wb") as said:
         server = subprocess.Popen([*command, str(port)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
@@ -61,7 +61,7 @@ def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            time.sleep(0.02)  # another process: there is no event to wait for
+            time.sleep(0.02)  # another process: there is no event to await
         else:
             return
     raise ServerFailedError(_told(f"the server was not there after {STARTS_WITHIN:g} s", log))

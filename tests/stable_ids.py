@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Refuse an address, as `ids=str` writes for an object: it is another one in each process."""
+    """Refuse ids with memory addresses, as `ids=str` makes for objects: they differ between processes."""
     wrong = sorted({item.nodeid.partition("[")[0] for item in items if " at 0x" in item.nodeid})
     if wrong:
         raise pytest.UsageError(f"an address is no name; write other `ids` for {', '.join(wrong)}")

@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from types import FrameType
 
 LIMIT: Final = 120.0
-"""Seconds for each phase of a test: its fixtures, itself, its clean-up. Nearly all take less than one, on a machine that may be busy with other suites."""
+"""Seconds for each phase of a test (set-up, call, tear-down). Nearly all take less than one, and the machine may be busy."""
 
 SOAK_LIMIT: Final = 3600.0
-"""The same for a test that is marked `soak`, which runs for minutes by design."""
+"""Seconds for a test marked `soak`, which runs for minutes by design."""
 
 AGAIN: Final = 5.0
 """Seconds until the exception is raised again in a test that caught it, or whose clean-up hangs."""
 
 LAST: Final = 60.0
-"""Seconds of processor time past the limit until the runner is ended, because nothing can be raised in its main thread."""
+"""Seconds of processor time beyond the limit after which the process is ended, because nothing can be raised in its main thread."""
 
 
 class TimeLimitExceeded(BaseException):
-    """The test ran for too long."""
+    """The test took too long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a run choose another limit; 0 is none, for a debugger."""
+    """Add the option for another limit; 0 is none, for a debugger."""
     parser.addoption("--time-limit", type=float, help=f"seconds for each test that names no limit itself: {LIMIT:g}")
 
 
@@ -49,43 +49,45 @@ _stderr: Final = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the marker, and have the last resort show the stacks before it ends the process."""
+    """Register the marker, and let the last resort print all stacks before it ends the process."""
     config.addinivalue_line(
         "markers", "time_limit(seconds): how long this test may take, where the default is too short"
     )
     config.addinivalue_line(
         "markers", "processor_time: this test reads the clock of processor time, and goes without the last resort"
     )
-    config.stash[_stderr] = os.dup(2)  # while a test runs, 2 is a file of pytest's that is lost with the process
+    config.stash[_stderr] = os.dup(
+        2
+    )  # while a test runs, pytest has redirected fd 2 to a file that is lost with the process
     faulthandler.register(signal.SIGPROF, config.stash[_stderr], all_threads=True, chain=True)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give back what was taken."""
+    """Restore the signal handlers."""
     faulthandler.unregister(signal.SIGPROF)
     os.close(config.stash[_stderr])
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Limit the fixtures."""
+    """Limit the set-up."""
     return (yield from _limited(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Limit the test."""
+    """Limit the call."""
     return (yield from _limited(item))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Limit the clean-up."""
+    """Limit the tear-down."""
     return (yield from _limited(item))
 
 
 def limit_of(item: pytest.Item) -> float:
-    """Seconds that a phase of this test may take: its marker's, or the run's, or the default."""
+    """The limit of a test in seconds: its marker's, the option's, or the default."""
     marker = item.get_closest_marker("time_limit")
     if marker is not None:
         return float(marker.args[0])
@@ -96,7 +98,7 @@ def limit_of(item: pytest.Item) -> float:
 
 
 def _limited(item: pytest.Item) -> Generator[None, Any, Any]:
-    # A timer for each phase: between two phases the exception would hit pytest itself, and end the whole run.
+    # One timer per phase: between two phases the exception would be raised in pytest itself and end the whole run.
     seconds = limit_of(item)
     if not seconds or threading.current_thread() is not threading.main_thread():
         return (yield)
@@ -110,10 +112,8 @@ def _limited(item: pytest.Item) -> Generator[None, Any, Any]:
         raise TimeLimitExceeded(f"{item.nodeid} took more than {seconds:g} s; its stacks are under `stderr`")
 
     before = signal.signal(signal.SIGALRM, ring)
-    # Not `faulthandler.dump_traceback_later`: it starts a thread, and from Python 3.12 on a fork beside a thread is a warning.
-    if (
-        item.get_closest_marker("processor_time") is None
-    ):  # while it runs, the kernel's clock of processor time has ticks of 4 ms
+    # SIGPROF, and not `faulthandler.dump_traceback_later`: that one starts a thread, and from Python 3.12 on a fork beside a thread is a warning.
+    if item.get_closest_marker("processor_time") is None:  # the kernel counts processor time in ticks of 4 ms
         signal.setitimer(signal.ITIMER_PROF, seconds + LAST)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
@@ -125,13 +125,13 @@ def _limited(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _stacks(here: FrameType | None) -> Iterator[str]:
-    """Every thread and every asyncio task that has not ended, outermost call first."""
+    """The stacks of all threads and unfinished asyncio tasks, outermost call first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         at = here if ident == threading.get_ident() else frame
         yield f"--- thread {names.get(ident, ident)}"
         yield "".join(traceback.format_stack(at)).rstrip()
-    # `asyncio.all_tasks` knows one loop only, and a test may run several.
+    # `asyncio.all_tasks` knows one loop only, and a test may run several
     tasks: list[asyncio.Task[Any]] = [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task)]
     for task in (each for each in tasks if not each.done()):
         yield f"--- task {task.get_name()}"

@@ -292,7 +292,7 @@ def pytest_fixture_setup(
     if not is_async or _ours(request.node) is None:
         return (yield)
 
-    from .supervision.testing.isolated_run import DeferredFixture  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.isolated_run import DeferredFixture  # noqa: PLC0415 - as above
 
     def later(*args: Any, **kwargs: Any) -> DeferredFixture:
         return DeferredFixture(function, args, kwargs)
@@ -312,8 +312,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if function is None:
         return None
     from greenroom.supervision.testing import Seed  # noqa: PLC0415 - as above
-
-    from .supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
 
     @functools.wraps(function, updated=())
     def synchronous(*args: Any, **kwargs: Any) -> None:
@@ -349,8 +348,7 @@ def _shrink(item: pytest.Function, function: Callable[..., Any], error: type[Bas
     if not item.config.getoption(_SHRINK) or not first.fault_plan:
         return
     from greenroom.supervision.testing import Seed, shrink  # noqa: PLC0415 - as above
-
-    from .supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.isolated_run import run_test_function  # noqa: PLC0415 - as above
 
     names = item._fixtureinfo.argnames  # noqa: SLF001 - as above
 
@@ -404,7 +402,7 @@ def _forget(item: pytest.Item) -> None:
 
 def _replayed(item: pytest.Item, plan: FaultPlan, seed: int | None) -> str:
     """The plan of a failed test, saved to a file, and the command that replays it."""
-    from .supervision.testing.scenario_replay import replay_instructions  # noqa: PLC0415 - as above
+    from greenroom.supervision.testing.scenario_replay import replay_instructions  # noqa: PLC0415 - as above
 
     shrunk_from = item.stash.get(_shrunk_key, None)
     given: str | None = item.config.getoption(_PLAN)

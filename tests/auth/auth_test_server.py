@@ -42,28 +42,28 @@ HELLO: dict[str, Any] = {
 
 
 def claims(subject: str = "ann", **more: Any) -> dict[str, Any]:
-    """What a good token says, and what is said otherwise; None leaves a claim out."""
+    """Claims of a valid token, with changes; None removes one."""
     usual = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "exp": time.time() + 86_400, "scope": "use look"}
     return {name: value for name, value in {**usual, **more}.items() if value is not None}
 
 
 def bearer(token: str) -> dict[str, str | None]:
-    """The header for a token."""
+    """The header with a token."""
     return {"authorization": f"Bearer {token}"}
 
 
 def basic(user: str, password: str) -> dict[str, str | None]:
-    """The header for a password."""
+    """The header with a password."""
     return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
 class Kind(NamedTuple):
-    """A provider, and what can be shown to it, by the name of the state."""
+    """A provider, and the credentials that callers can show, by state."""
 
     make: Callable[[], AuthProvider]
     states: Mapping[str, Mapping[str, str | None]]
     challenge: str
-    """How its challenges begin."""
+    """The prefix of its challenges."""
 
 
 def _tokens(sign_with: Callable[[dict[str, Any]], str], wrong: str) -> dict[str, Mapping[str, str | None]]:
@@ -80,7 +80,7 @@ def _tokens(sign_with: Callable[[dict[str, Any]], str], wrong: str) -> dict[str,
 
 
 class Book:
-    """Opaque tokens, and what they say: for verifiers, and for an introspection endpoint over HTTP."""
+    """Opaque tokens and their claims, for verifiers and for an introspection endpoint."""
 
     def __init__(self) -> None:
         self.known: dict[str, dict[str, Any]] = {}
@@ -113,7 +113,7 @@ async def fetch_keys(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> FetchResponse:
-    """The issuer's keys."""
+    """The issuer's JWK set."""
     return FetchResponse(200, {}, json.dumps({"keys": [public_jwk(KEY)]}).encode(), url)
 
 
@@ -142,7 +142,7 @@ def _known(token: str) -> dict[str, Any] | None:
 _BY_KEY: dict[str, Mapping[str, str | None]] = {
     "none": {},
     "malformed": {"x-api-key": "two words"},
-    "wrong": {"x-api-key": "key-nobody"},
+    "wrong": {"x-api-key": "key-unknown"},
     "expired": {"x-api-key": "key-expired-0123456789abcdef"},
     "no scope": {"x-api-key": "key-no-scope-0123456789abcdef"},
     "good": {"x-api-key": "key-good-0123456789abcdef"},
@@ -180,7 +180,7 @@ KINDS: dict[str, Kind] = {
     ),
     "bearer, verifier": Kind(
         lambda: BearerAuth(verifier=_BOOK.verify, issuer=ISSUER, audience=AUDIENCE),
-        _tokens(_BOOK.issue, "nobody-knows"),
+        _tokens(_BOOK.issue, "unknown-token"),
         _TO_BEARER,
     ),
     "bearer, introspection": Kind(
@@ -191,7 +191,7 @@ KINDS: dict[str, Kind] = {
             issuer=ISSUER,
             audience=AUDIENCE,
         ),
-        _tokens(_BOOK.issue, "nobody-knows"),
+        _tokens(_BOOK.issue, "unknown-token"),
         _TO_BEARER,
     ),
     "OAuth resource": Kind(
@@ -236,7 +236,7 @@ KINDS: dict[str, Kind] = {
         {
             "none": {},
             "malformed": bearer("a b"),
-            "wrong": bearer("nobody"),
+            "wrong": bearer("unknown"),
             "expired": bearer("expired"),
             "no scope": bearer("no-scope"),
             "good": bearer("good"),
@@ -248,12 +248,12 @@ KINDS: dict[str, Kind] = {
 
 
 def call(tool: str, id: Any = 1, **arguments: Any) -> dict[str, Any]:
-    """A call of a tool."""
+    """A `tools/call` request."""
     return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
 class Reception:
-    """A server that runs, and how it is asked."""
+    """A running server, with helpers for requests."""
 
     def __init__(self, server: Server, **config: Any) -> None:
         """`config` is the listener's."""
@@ -265,7 +265,7 @@ class Reception:
     async def ask(
         self, verb: str, shown: Mapping[str, str | None], message: Any = None, path: str = "/mcp", **more: str
     ) -> RecordedResponse:
-        """One request, to its end, or to the beginning of its stream."""
+        """Send a request; returns the response, or the beginning of its stream."""
         paper = RecordedResponse()
         body = b"" if message is None else json.dumps(message).encode()
         headers = {"content-type": None if message is None else "application/json", **shown}
@@ -280,7 +280,7 @@ class Reception:
         return paper
 
     async def enter(self, shown: Mapping[str, str | None]) -> str:
-        """Begin a session; what it is called."""
+        """Open a session; returns its id."""
         paper = await self.ask("POST", shown, HELLO)
         assert paper.status == 200, (paper.status, paper.body)
         session = paper.headers["mcp-session-id"]
@@ -289,13 +289,13 @@ class Reception:
         return session
 
     async def open_old(self, shown: Mapping[str, str | None]) -> tuple[RecordedResponse, str]:
-        """Open a stream of the old transport, and where to post."""
+        """Open an SSE stream of the old transport; returns the URL for posts."""
         paper = await self.ask("GET", shown, path="/sse")
         assert paper.status == 200
         return paper, "/" + parse_events(await paper.until(1))[0]["data"]
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -303,12 +303,12 @@ class Reception:
 
 @asynccontextmanager
 async def reception(provider: AuthProvider | None, *scopes: str, **config: Any) -> AsyncGenerator[Reception]:
-    """A server with this provider, for as long as the block lasts."""
+    """A server with this provider for the duration of the block."""
     server = Server("reception", auth=provider, required_scopes=scopes)
 
     @server.tool
     async def whoami(ctx: Context) -> str:
-        return ctx.auth.subject if ctx.auth else "nobody"
+        return ctx.auth.subject if ctx.auth else "no caller"
 
     @server.tool(scopes=["deploy"])
     async def deploy(ctx: Context) -> str:

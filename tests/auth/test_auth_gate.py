@@ -192,9 +192,9 @@ async def test_unnamed_callers_differ_by_credential_and_anonymous_ones_have_no_p
     first, again, other = [peer.principal for peer in found if isinstance(peer, Peer)]
     assert first == again != other
     assert first is not None
-    nobody = await knock(AuthGate(NoAuth()), {})
-    assert isinstance(nobody, Peer)
-    assert (nobody.principal, nobody.auth.subject, nobody.auth.scopes) == (None, "anonymous", frozenset())
+    caller = await knock(AuthGate(NoAuth()), {})
+    assert isinstance(caller, Peer)
+    assert (caller.principal, caller.auth.subject, caller.auth.scopes) == (None, "anonymous", frozenset())
     assert await knock(AuthGate(NoAuth(), required_scopes=["a"]), {}) == 403
     assert (repr(NoAuth()), NoAuth().children()) == ("NoAuth()", ())
 

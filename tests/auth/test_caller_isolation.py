@@ -36,7 +36,7 @@ async def test_no_client_receives_the_canary_of_another(clients: int) -> None:
             return bearer(f"p{number % principals}-{number}")
 
         async def one(number: int) -> tuple[str, bytes]:
-            """All that a client ever heard, and what it may hear of."""
+            """All data that a client received, and what it may receive."""
             shown, canary = who(number), f"canary.{number % principals}.{number}."
             session = await desk.enter(shown)
             heard: list[Any] = []

@@ -123,7 +123,7 @@ async def test_users_and_pages_say_no_in_the_redirect_and_strangers_are_sent_now
     idp.consent = lambda _: None
     with pytest.raises(SignInError, match="200"):
         await signed_in(idp, client)
-    for wrong in ({"client_id": "nobody"}, {"redirect_uri": "https://evil.example/"}):
+    for wrong in ({"client_id": "unknown"}, {"redirect_uri": "https://evil.example/"}):
         with pytest.raises(SignInError, match="400"):
             await signed_in(idp, client, **wrong)
     other_port = "http://127.0.0.1:50123/callback"
@@ -201,8 +201,8 @@ async def test_a_program_for_itself_by_secret_in_either_place_and_by_signature()
     assert "before" in (await post(idp, "token", **good, **form))[1]["error_description"]
     for wrong in ({"aud": "https://other.example"}, {"exp": 1}, {"sub": "basic"}, {"jti": None}):
         assert (await post(idp, "token", **assertion(**wrong), **form))[0] == 401
-    nobody = idp.add_client("nobody")
-    assert (await post(idp, "token", client_id=nobody.id, **form))[1]["error"] == "unauthorized_client"
+    public = idp.add_client("public")
+    assert (await post(idp, "token", client_id=public.id, **form))[1]["error"] == "unauthorized_client"
 
 
 async def test_a_machine_without_a_browser_waits_for_its_user() -> None:

@@ -118,5 +118,5 @@ async def test_without_a_provider_every_caller_is_anonymous() -> None:
     async with reception(None) as desk:
         session = await desk.enter({})
         paper = await desk.ask("POST", {}, call("whoami"), mcp_session_id=session)
-        assert paper.json["result"]["content"][0]["text"] == "nobody"
+        assert paper.json["result"]["content"][0]["text"] == "no caller"
         assert desk.server._auth_gate is None

@@ -126,7 +126,7 @@ async def test_opaque_tokens_by_asking_the_issuer() -> None:
     async with reception(made(introspection=asked)) as desk:
         assert (await desk.ask("POST", bearer(idp.token(resource=RESOURCE)), HELLO)).status == 200
         assert (await desk.ask("POST", bearer(idp.token(resource="https://other.example")), HELLO)).status == 401
-        assert (await desk.ask("POST", bearer("nobody-knows"), HELLO)).status == 401
+        assert (await desk.ask("POST", bearer("unknown-token"), HELLO)).status == 401
 
 
 async def test_a_tool_that_lacks_scopes_asks_for_them() -> None:

@@ -40,7 +40,7 @@ ALL = tuple(ALGORITHM.values())
 
 
 class Web:
-    """Answers each fetch: the issuer's URL has the issuer's keys, and every other URL the attacker's."""
+    """A `Fetch` that serves the issuer's keys at the issuer's URL, and the attacker's at any other."""
 
     def __init__(self, strange: Any) -> None:
         self.asked: list[str] = []
@@ -57,7 +57,7 @@ def b64(data: bytes) -> str:
 
 
 def certificate(key: Any) -> str:
-    """A certificate that the key has signed for itself, as `x5c` has it."""
+    """A self-signed certificate of the key, as in `x5c`."""
     private = key.inner.private_key
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "id.example")])
     now = dt.datetime.now(dt.UTC)
@@ -96,11 +96,11 @@ HEADERS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 PLAIN = {name for name in HEADERS if name in ("nothing", "jku", "x5u") or "kid that" in name}
 SMALL = {"jwk", "jwk with a known kid"}
-"""The library takes headers of 512 bytes at most, in which an RSA key has no room."""
+"""The library accepts headers of up to 512 bytes, in which an RSA key has no room."""
 
 
 def signed(said: dict[str, Any], key: Any, header: dict[str, Any]) -> str:
-    """A token, signed by the library below ours, which takes any header."""
+    """A token with any header, signed below the library's checks."""
     text = ".".join(b64(json.dumps(each).encode()) for each in ({"alg": ALGORITHM[key.family], **header}, said))
     private, data = key.inner.private_key, text.encode()
     if key.family == "RSA":
@@ -112,7 +112,7 @@ def signed(said: dict[str, Any], key: Any, header: dict[str, Any]) -> str:
 
 
 def providers(web: Web) -> dict[str, AuthProvider]:
-    """Those that look at signatures."""
+    """The providers that verify signatures."""
     keys = KeySet(f"{ISSUER}/jwks", web.fetch, pause=0.0)
     found: dict[str, AuthProvider] = {
         f"a key of {key.family}": BearerAuth(
@@ -127,7 +127,7 @@ def providers(web: Web) -> dict[str, AuthProvider]:
 
 
 async def subject(provider: AuthProvider, token: str) -> str | None:
-    """The subject that a token is let in as; None when it is refused."""
+    """The subject for which a token is accepted; None if it is refused."""
     try:
         info = await provider.authenticate(AuthRequest("POST", "/mcp", {"authorization": f"Bearer {token}"}))
     except Denied as denied:
@@ -138,7 +138,7 @@ async def subject(provider: AuthProvider, token: str) -> str | None:
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Web:
-    """The one source of every `Fetcher` as well, so that an unexpected fetch is seen."""
+    """Replaces every `Fetcher` too, so that an unexpected fetch is noticed."""
     made = Web(None)
 
     async def fetch(_: Fetcher, url: str, **more: Any) -> FetchResponse:
@@ -173,7 +173,7 @@ async def test_a_token_that_is_signed_with_a_key_of_its_own_is_admitted_nowhere(
 @pytest.mark.row("SA-04")
 @pytest.mark.parametrize("name", ["jwk", "jku", "x5u", "a known kid"])
 async def test_keys_in_the_header_of_a_valid_token_are_ignored(web: Web, name: str) -> None:
-    """As clients and issuers may add what they like: it is the issuer's key that counts."""
+    """Clients and issuers may add such headers: only the issuer's key counts."""
     strange = web.strange = make_key("EC", kid="strange")
     provider = providers(web)["a key set"]
     top = await start(Supervisor, provider.children())
@@ -203,7 +203,7 @@ async def test_a_token_with_a_mac_by_what_the_attacker_knows_is_admitted_nowhere
 
 
 def short(bits: int) -> tuple[dict[str, Any], Callable[[bytes], bytes]]:
-    """An RSA key of that length as an issuer shows it, and what signs with it: by the library below, which refuses none."""
+    """An RSA key of that length as an issuer publishes it, and a signer below the library's checks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         key = rsa.generate_private_key(65537, bits)
@@ -215,7 +215,7 @@ def short(bits: int) -> tuple[dict[str, Any], Callable[[bytes], bytes]]:
 @pytest.mark.row("SA-04")
 @pytest.mark.parametrize(("bits", "admitted"), [(1024, False), (1536, False), (2040, False), (2048, True)])
 async def test_an_rsa_key_of_less_than_2048_bits_is_none_in_a_key_set(bits: int, *, admitted: bool) -> None:
-    """With warnings as programs have them: where they are errors, the library would keep such a key out by itself."""
+    """With warnings as in programs: as errors, they would make the library refuse such a key by itself."""
     shown, signer = short(bits)
     head, body = json.dumps({"alg": "RS256", "kid": "short"}), json.dumps(claims())
     signed = f"{b64(head.encode())}.{b64(body.encode())}"
@@ -240,7 +240,7 @@ async def test_an_rsa_key_of_less_than_2048_bits_is_none_in_a_key_set(bits: int,
 @pytest.mark.row("SA-04")
 @pytest.mark.parametrize("algorithm", ["RS256", "ES384", "HS256", "none", "None", "EdDSA", "ES256 ", "es256", "XX999"])
 async def test_no_keys_are_fetched_for_an_algorithm_that_is_not_accepted(web: Web, algorithm: str) -> None:
-    """Otherwise each token that is made up would have us ask the issuer."""
+    """Otherwise each made-up token would cause a fetch at the issuer."""
     keys = KeySet(f"{ISSUER}/jwks", web.fetch, pause=0.0)
     provider = BearerAuth(keys=keys, algorithms=("ES256",), issuer=ISSUER, audience=AUDIENCE)
     top = await start(Supervisor, provider.children())

@@ -19,7 +19,7 @@ ISSUER = "https://idp.example"
 
 
 class World:
-    """Both, and whatever else stands under an address."""
+    """A protected server, its authorization server, and other documents by URL."""
 
     def __init__(self, **options: Any) -> None:
         self.idp = AuthorizationServer(issuer=ISSUER, **options)
@@ -32,10 +32,10 @@ class World:
     async def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> FetchResponse:
-        """As a `Fetch`."""
+        """The `Fetch` of the client."""
         self.asked.append(url)
         if self.down:
-            raise ConnectFailed("nobody is there")
+            raise ConnectFailed("no server is there")
         for idp in (self.idp, *self.others):
             if url.startswith(f"{idp.issuer}/") or (url.startswith(ISSUER) and idp is self.idp):
                 return await idp.fetch(url, method=method, headers=headers, body=body)
@@ -45,7 +45,7 @@ class World:
         return FetchResponse(404 if found is None else 200, {}, json.dumps(found).encode(), url)
 
     async def browse(self, url: str, /) -> str | None:
-        """The user, who agrees."""
+        """The user, who consents."""
         self.visits.append(url)
         for idp in (self.idp, *self.others):
             if url.startswith(f"{idp.issuer}/"):
@@ -53,6 +53,6 @@ class World:
         raise AssertionError(url)
 
     def tokens(self, kind: str | None = None) -> list[dict[str, str]]:
-        """The forms that the token endpoint was sent."""
+        """The forms that were sent to the token endpoint."""
         forms = [asked.form for asked in self.idp.requests if asked.path == "/token"]
         return [form for form in forms if kind is None or form["grant_type"] == kind]

@@ -31,7 +31,7 @@ CODE = {
 
 
 class Deviant(World):
-    """A world where the code is as a test says, and the tokens come after what the test says comes first."""
+    """A world with the device response of the test, and these token responses before the token."""
 
     def __init__(self, code: Mapping[str, Any], *first: str | int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Deviant(World):
 
 
 async def wanted(world: World, **options: Any) -> tuple[str, list[DeviceCode]]:
-    """The token that is had in the end, and the codes that were shown."""
+    """The final token, and the codes that were shown."""
     shown: list[DeviceCode] = []
 
     async def show(code: DeviceCode, /) -> None:

@@ -25,7 +25,7 @@ ROOT = "https://mcp.example/.well-known/oauth-protected-resource"
 
 
 def named_in(header: str) -> str | None:
-    """The URL of the metadata that a challenge for a bearer token names."""
+    """The metadata URL in a bearer challenge."""
     challenge = bearer_challenge(header)
     return None if challenge is None else challenge.params.get("resource_metadata")
 
@@ -98,7 +98,7 @@ FOREIGN = [
 async def test_a_document_at_the_servers_own_place_may_name_nothing_but_the_server(
     resource: str, named: str | None
 ) -> None:
-    """Whether the place was made from the server's URL, or the server has named it in its challenge."""
+    """Whether the URL was derived from the server's, or named in its challenge."""
     world = World()
     world.documents = {named or PRM: {"resource": resource, "authorization_servers": [ISSUER]}}
     with pytest.raises(SignInError, match="not the requested server"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, str]]:
-    """A server that lets in whom its authorization server vouches for; `write` is asked for by one of its tools."""
+    """A server that admits callers with tokens of its authorization server; one of its tools needs `write`."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}/mcp"
@@ -55,7 +55,7 @@ async def theatre(**options: Any) -> AsyncGenerator[tuple[AuthorizationServer, s
 
 
 def no(idp: AuthorizationServer) -> list[ConsentRequest]:
-    """From now on the user says no; what they were asked."""
+    """From now on the user denies; returns the requests."""
     asked: list[ConsentRequest] = []
 
     def consent(wish: ConsentRequest) -> Refuse:

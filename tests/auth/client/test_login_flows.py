@@ -50,14 +50,14 @@ def token(headers: Mapping[str, str]) -> str:
 
 
 async def signed_in(credentials: Credentials) -> Mapping[str, str]:
-    """As a wire does it: ask, be refused, ask again."""
+    """Request, get a refusal, and retry, as a wire does."""
     sent = await credentials.headers()
     assert await credentials.refused(401, CHALLENGE, sent)
     return await credentials.headers()
 
 
 def end(store: MemoryStore, **changes: Any) -> None:
-    """Make what is kept end, or otherwise another."""
+    """Let the stored token expire, or change the entry otherwise."""
     for key, entry in store._entries.items():
         if not key.startswith("client "):
             store._entries[key] = {**entry, **changes}
@@ -691,7 +691,7 @@ async def test_an_organisation_vouches_for_its_user() -> None:
 
 
 def at_the_organisation(answer: bytes, status: int = 200, **settings: Any) -> tuple[Credentials, list[dict[str, str]]]:
-    """A program that is known there, and what it sends there."""
+    """A registered program, and the requests that it sends to the token endpoint."""
     sent: list[dict[str, str]] = []
     world = World()
     world.idp.add_client("me", secret="s")

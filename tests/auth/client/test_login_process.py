@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> None:
-    """The process that keeps the login is killed while that is asked."""
+    """Kill the login process while it serves the call."""
     await asyncio.sleep(1)
     pid = whereis(credentials._name)
     assert pid is not None
@@ -37,14 +37,14 @@ async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> 
 
 
 class Full(MemoryStore):
-    """It takes nothing any more."""
+    """A store that refuses writes."""
 
     async def put(self, key: str, entry: Mapping[str, Any] | None) -> None:
         raise SignInError("store", "the disk is full")
 
 
 class Mounted(MemoryStore):
-    """It takes nothing any more from some moment on, and still has what it has."""
+    """A store that refuses writes from some moment on."""
 
     def __init__(self, failure: Exception) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Mounted(MemoryStore):
 
 
 class Broken(MemoryStore):
-    """One that a program brings, and that raises what it likes."""
+    """A program's own store, which raises any exception."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -208,7 +208,7 @@ async def test_a_browser_that_cannot_be_started_is_not_told_as_a_failure_of_the_
 
 @pytest.mark.parametrize("name", ["lock", "get"])
 async def test_a_token_that_is_about_to_end_is_used_while_its_store_fails(name: str) -> None:
-    """As while its issuer cannot be reached: it is good until it is refused."""
+    """An expiring token is valid until it is refused, as while its issuer is unreachable."""
     world, store = World(), Broken("")
     credentials = oauth(world, store=store).credentials(URL)
     held = await signed_in(credentials)
@@ -280,7 +280,7 @@ async def test_each_token_that_is_about_to_end_is_renewed_early_and_not_only_the
 
 
 class Counted(MemoryStore):
-    """It counts how often it is held."""
+    """A store that counts how often its lock is held."""
 
     held = 0
 

@@ -73,7 +73,7 @@ async def test_a_response_with_the_right_state_is_accepted_and_no_other() -> Non
 
 @pytest.mark.parametrize("said", [b"", b"G", b"GET /callback?code=c&state=other HTTP/1.1\r\n"])
 async def test_silent_connections_do_not_keep_the_browser_out(said: bytes) -> None:
-    """A program of this machine opens new ones as fast as the old ones are closed, before, between and after what the browser does."""
+    """A local program opens connections as fast as they are closed, before, between and after those of the browser."""
     async with LoopbackRedirect() as landing:
         arrival = asyncio.create_task(landing.response("s1"))
         await asyncio.sleep(0)
@@ -115,7 +115,7 @@ async def test_the_page_does_not_wait_for_silent_connections_when_it_closes() ->
 
 
 async def test_a_head_in_single_bytes_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was searched before is not searched again: the cost of a head grows with its length, however it is cut."""
+    """Searched bytes are not searched again: the cost of a head is linear in its length, however it is split."""
     searched = 0
 
     class Counted(bytearray):
@@ -171,7 +171,7 @@ PLACES = [
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("place", PLACES)
 async def test_parameters_of_a_response_are_never_shown_to_the_browser(place: str, script: str) -> None:
-    """Whatever stands in the address: what is shown is fixed, and would not run if it were not."""
+    """The page contains only fixed text, whatever the address contains, and no script could run in it."""
     async with LoopbackRedirect() as landing:
         arrival = asyncio.create_task(landing.response("s1"))
         await asyncio.sleep(0)
@@ -273,11 +273,11 @@ async def test_a_user_comes_back_by_themselves_to_the_port_that_was_pinned() -> 
 async def test_a_browser_that_does_not_come_back_times_out() -> None:
     world = World()
 
-    async def nobody(url: str, /) -> str | None:
+    async def never_returns(url: str, /) -> str | None:
         return None
 
     with pytest.raises(SignInError, match="the browser did not come back from signing in within 20 s"):
-        await OAuth(browser=nobody, fetch=world.fetch, timeout=20).credentials(URL).refused(401, CHALLENGE, {})
+        await OAuth(browser=never_returns, fetch=world.fetch, timeout=20).credentials(URL).refused(401, CHALLENGE, {})
 
 
 @pytest.mark.parametrize("pasted", ["", "nonsense", "http://[::1", "http://127.0.0.1/callback?code=x"])

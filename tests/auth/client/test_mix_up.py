@@ -23,7 +23,7 @@ EVIL_PRM = "https://evil.example/.well-known/oauth-protected-resource/mcp"
 
 
 class Web:
-    """An honest server and its issuer, and an attacker who has both of their own: all that is sent to each host is kept."""
+    """An honest server with its issuer, and an attacker with both; all requests are recorded by host."""
 
     def __init__(self) -> None:
         self.honest = AuthorizationServer(issuer=ISSUER)
@@ -39,7 +39,7 @@ class Web:
     async def fetch(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> FetchResponse:
-        """As a `Fetch`."""
+        """The `Fetch` of the client."""
         host = urlsplit(url).hostname or ""
         self.sent.setdefault(host, []).append(f"{method} {url} {dict(headers or {})} {body.decode()}")
         if url in self.documents:
@@ -52,7 +52,7 @@ class Web:
         return FetchResponse(404, {}, b"", url)
 
     async def browse(self, url: str, /) -> str | None:
-        """The user, who signs in at the honest issuer wherever they are led there from."""
+        """The user, who signs in at the honest issuer wherever the link comes from."""
         self.visits.append(url)
         assert url.startswith(f"{ISSUER}/"), "the user is led to the honest issuer's page only"
         address = await self.honest.browse(url)
@@ -65,7 +65,7 @@ class Web:
         return OAuth(**given).credentials(url)
 
     def told(self, host: str) -> str:
-        """All that a host was ever sent."""
+        """All that was sent to a host."""
         return "\n".join(self.sent.get(host, ()))
 
 
@@ -86,7 +86,7 @@ def _web() -> Web:
 
 
 async def sign_in(credentials: Any) -> Mapping[str, str]:
-    """As a wire does it."""
+    """Request, get a refusal, and retry, as a wire does."""
     assert await credentials.refused(401, 'Bearer scope="read"', await credentials.headers())
     found: Mapping[str, str] = await credentials.headers()
     return found
@@ -94,7 +94,7 @@ async def sign_in(credentials: Any) -> Mapping[str, str]:
 
 @pytest.mark.row("CB-10")
 async def test_a_code_of_one_issuer_is_never_shown_to_another_that_led_the_user_there(web: Web) -> None:
-    """The honest issuer says in the redirect who it is (RFC 9207), and the login was begun with the attacker's."""
+    """The honest issuer names itself in the redirect (RFC 9207), and the login began at the attacker's."""
     with pytest.raises(SignInError, match=r"the authorization response is not from https://evil\.example") as caught:
         await sign_in(web.login(EVIL_URL))
     assert caught.value.step == "authorization"
@@ -121,7 +121,7 @@ async def test_an_honest_issuers_answer_with_another_name_in_it_is_not_used(web:
 
 @pytest.mark.row("CB-10")
 async def test_an_answer_to_one_login_is_no_answer_to_another(web: Web) -> None:
-    """Two logins of one program at a time, whose answers an attacker has swapped: each has a state of its own."""
+    """Two logins of one program at a time whose responses an attacker swaps: each has its own state."""
     waiting: list[asyncio.Future[str]] = []
     both = asyncio.Event()
 
@@ -162,7 +162,7 @@ async def test_an_attackers_server_that_passes_for_the_honest_one_is_refused_bef
 
 @pytest.mark.row("CB-10")
 async def test_a_server_that_names_an_honest_issuer_gets_a_token_for_itself_alone(web: Web) -> None:
-    """Confused deputy: the issuer is told for whom the token is, so that it opens nothing else."""
+    """Confused deputy: the token request names the resource, so that the token is valid nowhere else."""
     web.documents[EVIL_PRM]["authorization_servers"] = [ISSUER]
     shown = await sign_in(web.login(EVIL_URL))
     [asked] = web.visits
@@ -173,7 +173,7 @@ async def test_a_server_that_names_an_honest_issuer_gets_a_token_for_itself_alon
 
 @pytest.mark.row("CB-10")
 async def test_credentials_of_one_issuer_are_sent_to_no_other(web: Web) -> None:
-    """With one store for both: neither a token, nor a refresh token, nor a client's secret, nor its name."""
+    """With one store for both, no token, refresh token, client secret or client id is shared."""
     store = MemoryStore()
     honest = web.login(store=store)
     tokens = [(await sign_in(honest))["authorization"].removeprefix("Bearer ")]

@@ -36,7 +36,7 @@ GOOD = {"access_token": "t0k", "token_type": "Bearer", "expires_in": 60, "refres
 
 
 class Post:
-    """Remembers what is sent, and answers."""
+    """A `Fetch` that records the request and returns a fixed response."""
 
     def __init__(self, answer: Any = None, status: int = 200) -> None:
         self.answer = GOOD if answer is None else answer
@@ -260,11 +260,11 @@ async def test_times_that_are_none_are_none(lives: Any) -> None:
 
 
 async def test_an_unreachable_token_endpoint_is_temporary() -> None:
-    async def nobody(url: str, **_: Any) -> FetchResponse:
-        raise ConnectFailed("nobody listens there")
+    async def unreachable(url: str, **_: Any) -> FetchResponse:
+        raise ConnectFailed("no server listens there")
 
-    with pytest.raises(SignInError, match=r"https://idp\.example/token cannot be reached: nobody") as caught:
-        await credentials_of(ClientIdentity("me"), nobody)
+    with pytest.raises(SignInError, match=r"https://idp\.example/token cannot be reached: no server") as caught:
+        await credentials_of(ClientIdentity("me"), unreachable)
     assert caught.value.temporary
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def login(world: World, **options: Any) -> tuple[OAuth, LoginRecord]:
-    """A user signs in; the settings, and the record that is kept of it."""
+    """A user signs in; returns the settings and the stored record."""
     settings = OAuth(browser=world.browse, fetch=world.fetch, store=MemoryStore(), **options)
     credentials = settings.credentials(URL)
     assert await credentials.refused(401, CHALLENGE, await credentials.headers())
@@ -31,7 +31,7 @@ async def login(world: World, **options: Any) -> tuple[OAuth, LoginRecord]:
 
 
 def forms(world: World) -> list[Mapping[str, str]]:
-    """What the authorization server was sent there."""
+    """The forms that were sent to the revocation endpoint."""
     return [asked.form for asked in world.idp.requests if asked.path == "/revoke"]
 
 

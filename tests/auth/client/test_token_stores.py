@@ -31,7 +31,7 @@ KEY = b"0" * 43 + b"="
 
 
 class Fake:
-    """A keyring."""
+    """A keyring in memory."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[str, str], str] = {}
@@ -290,7 +290,7 @@ def test_an_incomplete_stored_login_is_ignored(kept: dict[str, Any]) -> None:
 
 
 class Disk:
-    """A disk that takes nothing new from any user, root included: what is opened to be written, made or moved fails."""
+    """A disk that refuses writes of every user, root included: opening for writing, creating and moving fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         self.number = number
@@ -369,7 +369,7 @@ async def test_a_store_that_cannot_be_written_is_still_held_by_one_at_a_time(
 async def test_a_lock_for_which_no_descriptor_is_left_is_refused_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program may have it, and a refresh token that is used twice is taken back."""
+    """Another program may have the token, and a refresh token that is used twice is revoked."""
     Disk(monkeypatch, errno.EMFILE).on = True
     with pytest.raises(SignInError, match="Too many open files") as caught:
         async with FileStore(tmp_path).lock("a"):

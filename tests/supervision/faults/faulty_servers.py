@@ -19,7 +19,7 @@ Making: TypeAlias = "Callable[[], BaseException]"
 
 
 class Odd(BaseException):
-    """Nothing that Python knows."""
+    """An exception that Python does not know."""
 
 
 ERRORS: list[Making] = [
@@ -40,7 +40,7 @@ NAMES = [type(make()).__name__ for make in ERRORS]
 
 
 class Calm(GenServer):
-    """Counts, and has nothing to do with any other process."""
+    """A counter without relations to other processes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -55,7 +55,7 @@ class Calm(GenServer):
 
 
 class Breaks(GenServer):
-    """Does what it is told, in each kind of callback."""
+    """Raises on demand, in each kind of callback."""
 
     def do(self, function: Callable[[], Any]) -> Any:
         return function()
@@ -86,7 +86,7 @@ def raises(error: BaseException) -> Callable[[], Any]:
 
 
 def raises_later(error: BaseException, turns: int = 1) -> Callable[[], Any]:
-    """An async function that raises `error` after some turns of the loop."""
+    """An async function that raises `error` after some loop iterations."""
 
     async def function() -> Any:
         for _ in range(turns):
@@ -97,18 +97,18 @@ def raises_later(error: BaseException, turns: int = 1) -> Callable[[], Any]:
 
 
 async def forever() -> None:
-    """Wait for nothing."""
+    """Wait for ever."""
     await asyncio.get_running_loop().create_future()
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop turn, so that all that is ready is done."""
+    """Run the loop until everything that is ready is done."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def quiet(ref: Ref[Any]) -> None:
-    """Wait until a process has nothing to do, without sending it anything."""
+    """Wait until a process is idle, without sending it a message."""
     process = process_of(ref)
     for _ in range(1000):
         if process is None or process.activity <= DOZING or process.life:
@@ -118,7 +118,7 @@ async def quiet(ref: Ref[Any]) -> None:
 
 
 class Witness:
-    """All reports of a node."""
+    """Collect all reports of a node."""
 
     def __init__(self, node: Node) -> None:
         self.reports: list[Report] = []
@@ -135,7 +135,7 @@ class Witness:
 
 
 def flat(error: BaseException) -> Iterator[BaseException]:
-    """An error, all that is in its groups, and all causes."""
+    """An exception with the members of its groups and all its causes."""
     yield error
     several: tuple[BaseException, ...] = getattr(error, "exceptions", ())
     for each in several:
@@ -145,6 +145,6 @@ def flat(error: BaseException) -> Iterator[BaseException]:
 
 
 async def stop_quietly(ref: Ref[Any]) -> None:
-    """Stop it, if it lets itself be stopped in a second."""
+    """Stop a process, if it stops within a second."""
     with suppress(ActorError):
         await stop(ref, timeout=1.0)

@@ -17,7 +17,7 @@ import greenroom.supervision as sup
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-BLOCKED = 0.3  # seconds that the loop is blocked where a test waits for that to end
+BLOCKED = 0.3  # seconds for which the loop is blocked where a test waits for that to end
 
 
 def say(*words: object) -> None:
@@ -29,7 +29,7 @@ async def forever() -> None:
 
 
 class Worker(sup.GenServer):
-    """Says what it sees, and how it ends."""
+    """Prints what it observes, and how it ends."""
 
     traps_exit = True
 
@@ -87,13 +87,13 @@ class Worker(sup.GenServer):
 
 
 class Quick(Worker):
-    """The same, ended by any exit signal."""
+    """The same, stopped by any exit signal."""
 
     traps_exit = False
 
 
 async def moment_of(moment: str) -> None:
-    """Come to that moment, and stay."""
+    """Reach that moment, and stay."""
     await sup.start(Worker)
     match moment:
         case "idle":
@@ -118,8 +118,8 @@ async def moment_of(moment: str) -> None:
 
 
 def main(runner: str, moment: str) -> None:
-    """Run in the way that is asked for."""
-    # A shell that starts a job in the background has it ignore SIGINT, and the node respects that.
+    """Run with that runner."""
+    # A shell starts background jobs with SIGINT ignored, and the node respects that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
     async def inside() -> None:
@@ -141,7 +141,7 @@ def main(runner: str, moment: str) -> None:
 
 
 def by_hand(inside: Callable[[], Awaitable[None]]) -> None:
-    """Without `asyncio.run`, whose handling of SIGINT is its own."""
+    """Run without `asyncio.run`, which handles SIGINT in its own way."""
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(inside())
@@ -150,7 +150,7 @@ def by_hand(inside: Callable[[], Awaitable[None]]) -> None:
 
 
 def with_uvloop(inside: Callable[[], Any]) -> None:
-    """On another loop."""
+    """Run on uvloop."""
     import uvloop  # noqa: PLC0415 - an extra
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -22,7 +22,7 @@ from .faulty_servers import Breaks, turns
 
 
 class Blocks(GenServer):
-    """Keeps the loop from turning until it is let go."""
+    """Blocks the loop until it is released."""
 
     def block(self, gate: threading.Event) -> bool:
         return gate.wait(30.0)
@@ -41,9 +41,10 @@ class Blocks(GenServer):
 
 
 class Watch:
-    """Lets the loop go as soon as the right one was reported, from the watchdog's own thread.
+    """Releases the loop once the right process was reported, from the watchdog's thread.
 
-    On a machine that is slow enough, any process may be reported for being slow.
+    On a slow machine any process may be reported for being slow.
+
     """
 
     def __init__(self, node: Node, label: str) -> None:
@@ -75,7 +76,7 @@ async def test_a_process_that_blocks_the_loop_is_named_while_it_does(method: Any
 
 
 class BlocksAtItsStart(GenServer):
-    """Keeps the loop from turning before it is up."""
+    """Blocks the loop before it is started."""
 
     def __init__(self, gate: threading.Event) -> None:
         self.gate = gate
@@ -102,8 +103,8 @@ async def test_a_caller_is_not_blamed_for_its_callee(node: Node) -> None:
 
 
 @pytest.mark.greenroom(clock="real", watchdog=0.05)
-async def test_code_that_is_no_process_is_told_of_as_such(node: Node) -> None:
-    watch = Watch(node, "code that is no process's")
+async def test_code_outside_of_processes_is_reported_as_such(node: Node) -> None:
+    watch = Watch(node, "code outside of processes")
     await turns()
     watch.gate.clear()
     assert watch.gate.wait(30.0)

@@ -42,7 +42,7 @@ Moments = st.integers(0, 20).map(lambda tenths: tenths / 10)
 
 
 class Answers(GenServer):
-    """Answers with what it was asked, or in some other way."""
+    """Answers with its argument, or in another way."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -79,7 +79,7 @@ class Answers(GenServer):
 
 
 class Asks(GenServer):
-    """Makes calls from inside a process, one after the other."""
+    """Makes calls from a process, one after the other."""
 
     async def run(self, calls: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         for call in calls:
@@ -88,7 +88,7 @@ class Asks(GenServer):
 
 @dataclass(frozen=True)
 class Call:
-    """One call: to which callee, how, when, with which deadline."""
+    """A call: its callee, kind, time and deadline."""
 
     callee: int
     method: str
@@ -100,7 +100,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens to a callee or a caller."""
+    """A fault of a callee or a caller."""
 
     kind: str
     target: int
@@ -138,7 +138,7 @@ Faults = st.builds(
 
 @dataclass
 class Ledger:
-    """What became of each call."""
+    """The outcomes of all calls."""
 
     outcomes: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     ended: dict[int, float] = field(default_factory=dict[int, float])
@@ -150,17 +150,17 @@ class Ledger:
         extra = (call.seconds,) if "slowly" in call.method or "later" in call.method else ()
         try:
             value = await ref.call(method, tag, *extra)
-            outcome = "value" if value == tag else f"somebody else's answer: {value}"
+            outcome = "value" if value == tag else f"another call's answer: {value}"
         except LookupError as error:
-            outcome = "rejected" if error.args == (tag,) else f"somebody else's error: {error}"
+            outcome = "rejected" if error.args == (tag,) else f"another call's error: {error}"
         except CallTimeout as error:
-            outcome = "timeout" if error.seconds == call.deadline else f"somebody else's deadline: {error}"
+            outcome = "timeout" if error.seconds == call.deadline else f"another call's deadline: {error}"
         except ProcessExited:
             outcome = "exited"
         except asyncio.CancelledError:
             self.outcomes[tag].append("cancelled")
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is not one of the promised outcomes
+        except BaseException as error:  # noqa: BLE001 - any other exception is no valid outcome
             outcome = f"something else: {error!r}"
         self.outcomes[tag].append(outcome)
         self.ended[tag] = loop.time()

@@ -25,7 +25,7 @@ PATIENCE = 60.0  # seconds after which a program that hangs is killed, so that i
 
 
 class Program:
-    """The program, its output line by line, and its end."""
+    """The program, its output line by line, and its exit."""
 
     def __init__(self, runner: str, moment: str) -> None:
         self.process = subprocess.Popen(
@@ -48,13 +48,13 @@ class Program:
         self.process.send_signal(signal.SIGINT)
 
     def notice(self) -> None:
-        """Wait until the program has said that it heard of the first SIGINT."""
+        """Wait until the program has reported the first SIGINT."""
         assert self.process.stderr is not None
         assert self.process.stderr.readline() == "\n"
         assert self.process.stderr.readline().strip() == NOTICE
 
     def end(self) -> list[str]:
-        """The remaining lines, once it has exited."""
+        """The remaining lines after the exit."""
         assert self.process.stdout is not None
         lines = self.process.stdout.read().splitlines()
         self.process.wait()

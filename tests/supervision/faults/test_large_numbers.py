@@ -40,7 +40,7 @@ FEWER = 10_000  # for the variants of what is shown with many
 
 
 class Bead(GenServer):
-    """One of very many."""
+    """One of very many processes."""
 
     def tie(self, other: Ref[Bead]) -> None:
         link(other)
@@ -59,7 +59,7 @@ class Bead(GenServer):
 
 
 class TrappingBead(Bead):
-    """The same, stopping in order."""
+    """The same, with an orderly stop."""
 
     traps_exit = True
 

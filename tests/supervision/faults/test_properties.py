@@ -47,7 +47,7 @@ Seeds = st.none() | st.integers(0, 2**32)
 
 
 class Watches(GenServer):
-    """Monitors and links others, and keeps what it hears."""
+    """Monitors and links others, and records its messages."""
 
     traps_exit = True
 
@@ -86,7 +86,7 @@ Steps = st.lists(
 
 
 def check_downs(ref: Ref[Watches], server: Watches, alive: dict[Pid, bool], over: dict[Monitor, bool]) -> None:
-    """What one of them was told, against what became of the others."""
+    """Compare what one process was told with what happened to the others."""
     told = [message.ref for message in server.heard if isinstance(message, Down)]
     assert len(told) == len(set(told)), f"{ref} was told twice"
     assert set(told) <= set(server.monitors)
@@ -112,21 +112,21 @@ def test_every_monitor_is_told_exactly_once_unless_it_was_ended(
         over: dict[Monitor, bool] = {}
 
         def unwatch(server: Watches, which: int, *, flush: bool) -> None:
-            # What came before is heard of; what lies in the mailbox is flushed, or not.
+            # Earlier exits are reported; messages in the mailbox are flushed, or not.
             result = server.unwatch(which, flush=flush)
             if result is not None:
                 ref, was_open = result
                 over[ref] = over.get(ref, False) or was_open or flush
 
-        for step, who, whom in steps:
-            ref, other = refs[who], refs[whom]
+        for step, who, target in steps:
+            ref, other = refs[who], refs[target]
             match step:
                 case "watch":
                     ref.cast(Watches.watch, other)
-                case "tie" if who != whom and is_alive(other):
+                case "tie" if who != target and is_alive(other):
                     ref.cast(Watches.tie, other)
                 case "unwatch" | "flush":
-                    ref.cast(partial(unwatch, which=whom, flush=step == "flush"))
+                    ref.cast(partial(unwatch, which=target, flush=step == "flush"))
                 case "kill":
                     kill(ref)
                 case "exit":
@@ -150,7 +150,7 @@ def test_every_monitor_is_told_exactly_once_unless_it_was_ended(
 
 
 class Speaks(GenServer):
-    """Sends numbered messages of all kinds to others, from handlers of all kinds; and notes what it gets."""
+    """Sends numbered messages of all kinds from handlers of all kinds, and records what it gets."""
 
     def __init__(self) -> None:
         self.got: dict[Any, list[int]] = defaultdict(list)
@@ -216,8 +216,8 @@ def test_messages_of_one_sender_arrive_in_order_whatever_the_seed(
 ) -> None:
     async def main() -> None:
         refs = [await start(Speaks) for _ in range(4)]
-        for who, whom, kinds, slowly in speeches:
-            refs[who].cast(Speaks.speak_slowly if slowly else Speaks.speak, refs[whom], kinds)
+        for who, target, kinds, slowly in speeches:
+            refs[who].cast(Speaks.speak_slowly if slowly else Speaks.speak, refs[target], kinds)
         await asyncio.sleep(600.0)
         servers = {ref.pid: await ref.call(lambda server: server) for ref in refs}
         for receiver, server in servers.items():

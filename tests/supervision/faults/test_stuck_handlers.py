@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
 
 
-# --- one that awaits for ever
+# --- a handler that awaits for ever
 
 
 class Cleans(GenServer):
-    """Waits for ever, and notes in which order it lets go."""
+    """Waits for ever, and records the order of its clean-up."""
 
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
@@ -125,11 +125,11 @@ async def test_a_caller_of_one_that_awaits_for_ever_has_its_deadline(node: Node)
     assert await wait_down(ref) == KILLED
 
 
-# --- one that swallows its cancellation
+# --- a handler that swallows its cancellation
 
 
 class Stubborn(GenServer):
-    """Will not be cancelled: goes on, in its own time, with whatever it is told to do."""
+    """Ignores cancellation, and continues with what it was told to do."""
 
     def __init__(self) -> None:
         self.caught = 0
@@ -191,7 +191,7 @@ async def test_each_process_may_have_its_own_grace(seconds: float, node: Node) -
 
 
 async def abandoned(after: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `after` as code of a process that is gone."""
+    """Run `after` in code of a process that is gone."""
     released, done = asyncio.Event(), asyncio.get_running_loop().create_future()
 
     async def then() -> None:
@@ -229,7 +229,7 @@ async def test_messages_sent_by_abandoned_code_are_discarded(node: Node) -> None
 
         assert calm.cast(Calm.add)
         await abandoned(after)
-        assert calm.cast(Calm.add), "everybody else is heard as before"
+        assert calm.cast(Calm.add), "other processes are served as before"
         await asyncio.sleep(1.0)
         assert me.pending() == ()
         assert await calm.call(Calm.add) == 3

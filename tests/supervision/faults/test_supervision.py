@@ -49,7 +49,7 @@ from .faulty_servers import Breaks, Calm, Witness, forever, raises, turns
 
 
 class Sick(Calm):
-    """Breaks where it is told to; the list is shared with the test, and shrinks with each fault."""
+    """Crashes where it is told to; the list is shared with the test, and shrinks with each crash."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ async def test_a_crash_in_terminate_after_a_crash_is_the_reason_and_restarts_all
 
 
 class Refuses(GenServer):
-    """Traps exits, unlinks from its supervisor, and will not hear of the end."""
+    """Traps exits, unlinks from its supervisor, and ignores shutdown."""
 
     traps_exit = True
 
@@ -232,7 +232,7 @@ async def test_a_child_that_swallows_its_kill_is_abandoned_and_the_stop_goes_on(
 
 
 def rooms(depth: int, notes: list[str], *, named: bool) -> ChildSpec[Any]:
-    """A tree: at each level a supervisor with a plain child, one that traps, and the next level."""
+    """A tree: at each level a supervisor with a plain child, a trapping one, and the next level."""
     children: list[ChildSpec[Any]] = [child(Calm), child(Trapping, notes)]
     if depth:
         children.append(rooms(depth - 1, notes, named=named))
@@ -241,7 +241,7 @@ def rooms(depth: int, notes: list[str], *, named: bool) -> ChildSpec[Any]:
 
 
 class Trapping(Calm):
-    """Says how it ended."""
+    """Records its exit."""
 
     traps_exit = True
 

@@ -71,8 +71,8 @@ async def test_a_call_to_who_never_was_says_so_at_once(asking: Asking, node: Nod
     with pytest.raises(ProcessExited) as caught:
         await asking(Ref(Pid("elsewhere", 1, 1)))
     assert caught.value.reason == NO_CONNECTION
-    with pytest.raises(NotRegistered, match="no process is registered as 'nobody'"):
-        await asking(Ref("nobody"))
+    with pytest.raises(NotRegistered, match="no process is registered as 'missing'"):
+        await asking(Ref("missing"))
 
 
 @each_asking
@@ -93,7 +93,7 @@ async def test_a_call_to_the_dying_is_answered_when_it_is_gone(asking: Asking) -
     assert caught.value.reason == KILLED
     assert asyncio.get_running_loop().time() == 0.5
     successor = await Options(name="slow").start(Slow)
-    assert await successor.call(Calm.add) == 1, "whoever tries again meets the successor"
+    assert await successor.call(Calm.add) == 1, "a second attempt reaches the successor"
 
 
 async def test_a_call_to_the_dying_has_its_deadline_all_the_same() -> None:
@@ -178,7 +178,7 @@ async def test_a_mailbox_past_its_bound_says_no_and_loses_nothing(node: Node) ->
 async def test_a_timer_for_the_dead_does_nothing(node: Node) -> None:
     witness = Witness(node)
     ref = await Options(name="calm").start(Calm)
-    timers = [send_after(1.0, who, "tick") for who in (ref, ref.pid, "calm", "nobody")]
+    timers = [send_after(1.0, who, "tick") for who in (ref, ref.pid, "calm", "missing")]
     kill(ref)
     await asyncio.sleep(2.0)
     for timer in timers:
@@ -190,7 +190,7 @@ async def test_a_timer_for_the_dead_does_nothing(node: Node) -> None:
 
 
 class Asks(GenServer):
-    """Asks others, of which it is told."""
+    """Calls the processes that it is given."""
 
     def __init__(self, *others: Ref[Any]) -> None:
         self.others = list(others)
@@ -212,7 +212,7 @@ class Asks(GenServer):
 
 
 class AsksBack(GenServer):
-    """Asks its starter in `init`."""
+    """Calls its starter in `init`."""
 
     def __init__(self, starter: Ref[Asks]) -> None:
         self.starter = starter

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Mutation: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 
-# Any: mutations put wrong parts into an engine, whatever their types.
+# Any: mutations put parts of wrong types into the engine
 api: Any = greenroom.supervision.kernel.api
 exits: Any = greenroom.supervision.kernel.process
 base: Any = greenroom.supervision.supervisors.supervisor_base
@@ -42,12 +42,12 @@ MUTATIONS: list[Mutation] = []
 
 
 def mutation(function: Mutation) -> Mutation:
-    """One way to be wrong."""
+    """A defect."""
     MUTATIONS.append(function)
     return function
 
 
-# --- who is restarted, and in which order
+# --- which children are restarted, and in which order
 
 
 @mutation
@@ -77,7 +77,7 @@ def temporary_children_are_restarted(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def transient_children_are_restarted_whatever_they_died_of(patch: pytest.MonkeyPatch) -> None:
+def transient_children_are_restarted_after_any_exit(patch: pytest.MonkeyPatch) -> None:
     def wrong(_: Any) -> bool:
         return False
 
@@ -86,11 +86,11 @@ def transient_children_are_restarted_whatever_they_died_of(patch: pytest.MonkeyP
 
 @mutation
 def temporary_children_come_back_with_their_group(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(supervisor, "TEMPORARY", "nobody is")
+    patch.setattr(supervisor, "TEMPORARY", "no such type")
 
 
 @mutation
-def a_significant_child_ends_nobody(patch: pytest.MonkeyPatch) -> None:
+def a_significant_child_ends_no_supervisor(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, child: Any) -> None:
         pass
 
@@ -152,7 +152,7 @@ def old_retries_are_still_good(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def a_shutdown_knows_no_end(patch: pytest.MonkeyPatch) -> None:
+def a_shutdown_has_no_timeout(patch: pytest.MonkeyPatch) -> None:
     async def wrong(process: Any, pid: Any, patience: Any, late: Any) -> Any:
         return (await shutdown.stop_together(process, ((pid, "infinity"),), late))[0]
 
@@ -186,7 +186,7 @@ def children_are_stopped_in_start_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(supervisor.Supervisor, "_otp_stop_all", wrong)
 
 
-# --- who hears of it
+# --- exit signals and replies
 
 
 @mutation
@@ -200,7 +200,7 @@ def a_reply_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutation
-def callers_do_not_hear_of_a_death(patch: pytest.MonkeyPatch) -> None:
+def callers_do_not_learn_of_a_death(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Any, reason: Any) -> None:
         pass
 
@@ -238,7 +238,7 @@ def unlinking_does_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(api, "links", SimpleNamespace(**{**vars(api.links), "unlink": wrong}))
 
 
-# --- what machines do
+# --- state machines
 
 
 @mutation
@@ -263,7 +263,7 @@ def what_was_postponed_comes_back_in_reverse(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(agenda, "on_state_change", wrong)
 
 
-# --- what tasks do
+# --- tasks
 
 
 @mutation
@@ -276,7 +276,7 @@ def a_task_that_quits_has_ended_well(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(routine, "_otp_on_error", wrong)
 
 
-# --- who belongs together
+# --- groups
 
 
 @mutation
@@ -301,7 +301,7 @@ def the_dead_are_members_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(groups, "_remove", forgetful)
 
 
-# --- how a process dies
+# --- exits
 
 
 @mutation

@@ -19,107 +19,118 @@ from greenroom.supervision import (
     template,
 )
 
-from .example_plan import QUIET, Team, backoff, blueprint, boss, is_dynamic, is_named, patience
-from .server_workers import Player, TrappingPlayer, settling
-from .state_machine_workers import Machine, TrappingMachine
-from .task_workers import errand
+from .example_plan import (
+    QUIET,
+    SupervisorBlueprint,
+    backoff,
+    blueprint,
+    is_dynamic,
+    is_named,
+    shutdown_time,
+    supervisor_of,
+)
+from .server_workers import ServerWorker, TrappingServerWorker, rest_after_init
+from .state_machine_workers import StateMachineWorker, TrappingStateMachineWorker
+from .task_workers import run_task_worker
 
 if TYPE_CHECKING:
-    from .run_log import Book
+    from .run_log import RunLog
 
 
-class Troupe(Supervisor):
+class PlanSupervisor(Supervisor):
     """A supervisor of the plan."""
 
-    def __init__(self, book: Book, role: str) -> None:
-        """Enter the stage."""
-        self.book = book
-        book.born(self._otp_process, role)
-        plan = blueprint(book.plan.tree, role)
-        assert isinstance(plan, Team)
+    def __init__(self, log: RunLog, role: str) -> None:
+        """Log the start."""
+        self.log = log
+        log.born(self._otp_process, role)
+        plan = blueprint(log.plan.tree, role)
+        assert isinstance(plan, SupervisorBlueprint)
         assert plan.strategy != "dynamic"
         super().__init__(
-            [spec(book, f"{role}.{index}", index) for index in range(len(plan.children))],
+            [spec(log, f"{role}.{index}", index) for index in range(len(plan.children))],
             strategy=plan.strategy,
             intensity=plan.intensity,
             period=plan.period,
             auto_shutdown=plan.auto_shutdown,
-            backoff=Backoff(first=1e3, longest=1e3) if plan.backoff else None,  # what each child says goes before
+            backoff=Backoff(first=1e3, longest=1e3)
+            if plan.backoff
+            else None,  # the settings of each child have priority
         )
 
     async def init(self) -> Any:
         """Start the children."""
         outcome = await super().init()
         if outcome is None:
-            self.book.ready(self._otp_process)
-            seconds = settling(self.book, self._otp_process)
+            self.log.ready(self._otp_process)
+            seconds = rest_after_init(self.log, self._otp_process)
             return Continue(seconds) if seconds else None
         return outcome
 
     async def handle_continue(self, token: float) -> None:
-        """Rest."""
-        await self.book.wake(self.book.node.loop.time() + token)
+        """Pause after a long init."""
+        await self.log.wake(self.log.node.loop.time() + token)
 
 
-class Agency(DynamicSupervisor):
+class PlanDynamicSupervisor(DynamicSupervisor):
     """A dynamic supervisor of the plan."""
 
-    def __init__(self, book: Book, role: str) -> None:
-        """Enter the stage."""
-        self.book = book
-        book.born(self._otp_process, role)
-        plan = blueprint(book.plan.tree, role)
-        assert isinstance(plan, Team)
-        pattern = _spec_of(server(book, f"{role}.0"), book) if plan.template else None
+    def __init__(self, log: RunLog, role: str) -> None:
+        """Log the start."""
+        self.log = log
+        log.born(self._otp_process, role)
+        plan = blueprint(log.plan.tree, role)
+        assert isinstance(plan, SupervisorBlueprint)
+        pattern = _spec_of(worker_class(log, f"{role}.0"), log) if plan.template else None
         super().__init__(
-            None if pattern is None else as_planned(pattern, book, f"{role}.0"),
+            None if pattern is None else as_planned(pattern, log, f"{role}.0"),
             intensity=plan.intensity,
             period=plan.period,
-            backoff=waiting(book, f"{role}.0"),
+            backoff=backoff_of(log, f"{role}.0"),
         )
 
     def init(self) -> Any:
-        """It has no children yet."""
-        self.book.ready(self._otp_process)
+        """Log that it is ready; it has no children yet."""
+        self.log.ready(self._otp_process)
         return super().init()
 
 
-def waiting(book: Book, role: str) -> Backoff | None:
-    """How long restarts of that role wait; no two waits are ever the same by chance here, so they need no jitter."""
-    first, longest = backoff(book.plan.tree, role)
+def backoff_of(log: RunLog, role: str) -> Backoff | None:
+    """The restart delays of a role, without jitter, since the durations in a plan never coincide."""
+    first, longest = backoff(log.plan.tree, role)
     return Backoff(first=first, longest=longest, jitter=0.0, quiet=QUIET) if first else None
 
 
-def server(book: Book, role: str) -> Any:
-    """The class that plays that role."""
-    plan = blueprint(book.plan.tree, role)
-    if isinstance(plan, Team):
-        return Agency if plan.strategy == "dynamic" else Troupe
+def worker_class(log: RunLog, role: str) -> Any:
+    """The class for that role."""
+    plan = blueprint(log.plan.tree, role)
+    if isinstance(plan, SupervisorBlueprint):
+        return PlanDynamicSupervisor if plan.strategy == "dynamic" else PlanSupervisor
     match plan.kind:
         case "server":
-            return TrappingPlayer if plan.traps else Player
+            return TrappingServerWorker if plan.traps else ServerWorker
         case "machine":
-            return TrappingMachine if plan.traps else Machine
+            return TrappingStateMachineWorker if plan.traps else StateMachineWorker
         case "task":
-            return errand
+            return run_task_worker
 
 
-def spec(book: Book, role: str, index: int) -> ChildSpec[Any]:
+def spec(log: RunLog, role: str, index: int) -> ChildSpec[Any]:
     """The child spec of that role."""
-    made = as_planned(_spec_of(server(book, role), book, role), book, role).but(id=index)
-    if not is_dynamic(book.plan.tree, boss(role)[0]):
-        made = made.but(backoff=waiting(book, role))
-    return made.but(name=role) if is_named(book.plan.tree, role) else made
+    made = as_planned(_spec_of(worker_class(log, role), log, role), log, role).but(id=index)
+    if not is_dynamic(log.plan.tree, supervisor_of(role)[0]):
+        made = made.but(backoff=backoff_of(log, role))
+    return made.but(name=role) if is_named(log.plan.tree, role) else made
 
 
-def as_planned(made: ChildSpec[Any], book: Book, role: str) -> ChildSpec[Any]:
-    """With what the blueprint of that role says."""
-    plan = blueprint(book.plan.tree, role)
-    return made.but(restart=plan.restart, significant=plan.significant, shutdown=patience(book.plan.tree, role))
+def as_planned(made: ChildSpec[Any], log: RunLog, role: str) -> ChildSpec[Any]:
+    """The spec with the restart settings of the role's blueprint."""
+    plan = blueprint(log.plan.tree, role)
+    return made.but(restart=plan.restart, significant=plan.significant, shutdown=shutdown_time(log.plan.tree, role))
 
 
 def _spec_of(player: Any, *args: Any) -> ChildSpec[Any]:
     """The plain spec of a behaviour, or of a routine."""
-    if player is errand:
-        return ChildSpec(id="errand", start=partial(start_routine_link, errand, *args))
+    if player is run_task_worker:
+        return ChildSpec(id="errand", start=partial(start_routine_link, run_task_worker, *args))
     return template(player, *args)

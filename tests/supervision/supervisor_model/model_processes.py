@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from .model_world import World
+    from .model_world import ModelWorld
 
 NORMAL: Final = "normal"
 SHUTDOWN: Final = "shutdown"
@@ -28,13 +28,13 @@ def is_crash(reason: str) -> bool:
 
 
 def is_orderly(reason: str) -> bool:
-    """`normal`, `shutdown`, or a shutdown that says more."""
+    """Whether the reason is `normal`, `shutdown`, or a shutdown with details."""
     return reason == NORMAL or reason.startswith(SHUTDOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Nothing for so many seconds; for ever when None. Who sleeps `lightly` ends at once, however stubborn."""
+    """Sleep for so many seconds, for ever with None. A `lightly` sleeping process ends at once, even if stubborn."""
 
     seconds: float | None
     lightly: bool = False
@@ -42,32 +42,32 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """The next message."""
+    """Wait for the next message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """That all of these are gone, or the time is over: resumes with whether they are."""
+    """Wait until these processes are gone or the time is over; resumes with whether they are gone."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[ModelProcess, ...]
     seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """That a process that was started has finished its init: resumes with None, or why it did not."""
+    """Wait until a started process has finished its init; resumes with None, or the reason of the failure."""
 
-    process: Process
+    process: ModelProcess
 
 
-Wish: TypeAlias = Sleep | Receive | Gone | Begun
-Code: TypeAlias = Generator[Wish, Any, str]
+WaitCondition: TypeAlias = Sleep | Receive | Gone | Begun
+Code: TypeAlias = Generator[WaitCondition, Any, str]
 
 ALIVE, DYING, GONE = range(3)
 
 
-def is_busy(wish: Wish | None) -> bool:
-    """Whether code that waits for that is in the middle of something."""
+def is_busy(wish: WaitCondition | None) -> bool:
+    """Whether code with this wait condition is in the middle of something."""
     return isinstance(wish, Sleep | Gone | Begun)
 
 
@@ -75,21 +75,21 @@ WAITING: Final = object()
 
 
 @dataclass(eq=False, slots=True)
-class Process:
-    """One process: `role` is its part in the tree, `number` tells it from those that played the part before."""
+class ModelProcess:
+    """A process. `role` is its place in the tree, `number` counts the processes in that role."""
 
     role: str
     number: int
-    parent: Process | None
+    parent: ModelProcess | None
     traps: bool
     stubborn: bool = False
     life: int = ALIVE
     reason: str = ""
     code: Code | None = None
-    wish: Wish | None = None
+    wish: WaitCondition | None = None
     until: float | None = None
     turn: int = 0
-    links: dict[Process, None] = field(default_factory=dict["Process", None])
+    links: dict[ModelProcess, None] = field(default_factory=dict["ModelProcess", None])
     waiters: list[Callable[[str], None]] = field(default_factory=list[Callable[[str], None]])
     mailbox: deque[tuple[Any, ...]] = field(default_factory=deque[tuple[Any, ...]])
     started: Any = WAITING
@@ -103,7 +103,7 @@ class Process:
         return f"{self.role}#{self.number}"
 
     def alive(self) -> bool:
-        """Whether nothing has ended it."""
+        """Whether it has not been ended."""
         return self.life == ALIVE
 
     def idle(self) -> bool:
@@ -111,20 +111,20 @@ class Process:
         return self.alive() and isinstance(self.wish, Receive)
 
 
-class Call:
-    """A request that a caller waits for; whatever comes first is its outcome."""
+class ModelCall:
+    """A request whose caller waits; the first result is its outcome."""
 
     __slots__ = ("label", "outcome", "wanted", "world")
 
-    def __init__(self, world: World, label: str, wanted: str | None) -> None:
-        """`label` is how the outcomes name it; `wanted` is the end that is asked for, where an end is."""
+    def __init__(self, world: ModelWorld, label: str, wanted: str | None) -> None:
+        """`label` names it in outcomes; `wanted` is the exit that it asks for, if any."""
         self.world = world
         self.label = label
         self.wanted = wanted
         self.outcome: tuple[float, str] | None = None
 
     def settle(self, outcome: str) -> None:
-        """Only the first counts."""
+        """Set the outcome, unless there is one."""
         now = self.world.now
         if self.outcome is None:
             self.world.outcomes[self.label] = self.outcome = (now, outcome)
@@ -132,5 +132,5 @@ class Call:
             self.world.races.append(f"{now}: {self.label} {self.outcome[1]}, or {outcome}")
 
     def on_exit(self, reason: str) -> None:
-        """Who was asked is gone."""
+        """The called process is gone."""
         self.settle("done" if reason == self.wanted else f"exited: {reason}")

@@ -13,41 +13,41 @@ from .run_comparison import differences
 if TYPE_CHECKING:
     from greenroom.supervision.testing import Seed
 
-    from .engine_run import Run
+    from .engine_run import EngineRun
     from .example_plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came out of a trial: where the run and its prediction differ, if they do."""
+class TrialResult:
+    """The differences between a run and its prediction, if there are any."""
 
     plan: Plan
     seed: Seed | None
-    run: Run
+    run: EngineRun
     wrong: list[str]
 
     def __str__(self) -> str:
         return "\n".join(
             [
-                f"{len(self.wrong)} things are not as predicted:",
+                f"{len(self.wrong)} differences from the prediction:",
                 *(f"  {line}" for line in self.wrong),
                 "what happened:",
                 *(f"  {line}" for line in self.run.dump().splitlines()),
-                "the same again:",
+                "replay with:",
                 f"  .venv/bin/python {self.command()}",
             ]
         )
 
     def command(self) -> str:
-        """The arguments of a Python that replays it."""
+        """The command-line arguments that replay the trial."""
         seed = "none" if self.seed is None else self.seed.number
         return f"tests/supervision/supervisor_model/replay.py --seed {seed} {shlex.quote(self.plan.dump())}"
 
 
-def attempt(plan: Plan, seed: Seed | None) -> Verdict | None:
-    """Predict, play and compare; None for a plan that cannot be predicted."""
+def run_trial(plan: Plan, seed: Seed | None) -> TrialResult | None:
+    """Predict, run and compare; None for a plan that cannot be predicted."""
     prediction = predict(plan)
     if prediction.races:
         return None
     run = play(plan, prediction, seed)
-    return Verdict(plan, seed, run, differences(plan, prediction, run))
+    return TrialResult(plan, seed, run, differences(plan, prediction, run))

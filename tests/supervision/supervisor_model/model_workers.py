@@ -10,12 +10,24 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from .example_plan import SETTLING, TERMINATE_GRACE, Worker, exact
-from .model_processes import IGNORED, NO_PROCESS, NORMAL, SHUTDOWN, Code, Process, Receive, Sleep, Wish, crash, is_crash
-from .model_world import World, never
+from .example_plan import SETTLING, TERMINATE_GRACE, WorkerBlueprint, exact
+from .model_processes import (
+    IGNORED,
+    NO_PROCESS,
+    NORMAL,
+    SHUTDOWN,
+    Code,
+    ModelProcess,
+    Receive,
+    Sleep,
+    WaitCondition,
+    crash,
+    is_crash,
+)
+from .model_world import ModelWorld, never
 
-Doing: TypeAlias = Generator[Wish, Any, Any]
-"""Part of a process's code."""
+Doing: TypeAlias = Generator[WaitCondition, Any, Any]
+"""Code of a process."""
 
 CRASHES: Final = {
     "raise": crash("Boom: raise"),
@@ -33,10 +45,10 @@ SIGNALLED: Final = {
 }
 
 
-def worker(world: World, plan: Worker) -> Callable[[Process], Code]:
-    """A worker's code, by its blueprint."""
+def worker(world: ModelWorld, plan: WorkerBlueprint) -> Callable[[ModelProcess], Code]:
+    """The code of a worker with this blueprint."""
 
-    def code(me: Process) -> Code:
+    def code(me: ModelProcess) -> Code:
         failure = plan.failures.get(me.number)
         if failure == "hang":
             yield Sleep(None)
@@ -63,22 +75,23 @@ def worker(world: World, plan: Worker) -> Callable[[Process], Code]:
             if reason is not None:
                 break
         if plan.kind == "machine" and message[:2] == ("call", "farewell"):
-            message[-1].settle("answered")  # a machine answers, then terminates
+            message[-1].settle("answered")  # a state machine replies, then terminates
         if is_crash(reason):
             late = world.now + TERMINATE_GRACE
             world.at(late, f"{me} is cut short", lambda: world.condemn(me, reason), me.alive)
         yield from _pause(exact(plan.terminate, me.role, "terminate"))
         if message[:2] == ("call", "farewell"):
-            message[-1].settle("answered")  # what it stops with is told when it has terminated, even if that failed
+            message[-1].settle("answered")  # the caller of a stop gets its reply after terminate, even if that failed
         return crash("Boom: terminate") if plan.terminate_raises else reason
 
     return code
 
 
-def settle(me: Process) -> Doing:
-    """A process that comes out of a long init has a rest before it turns to its mailbox.
+def settle(me: ModelProcess) -> Doing:
+    """The pause of a process after a long init before it reads its mailbox.
 
-    Else it and its supervisor would go their ways at the same moment, and their order could not be predicted.
+    Without it, the process and its supervisor would continue at the same moment, and their order could not be predicted.
+
     """
     if me.mailbox:
         yield Sleep(exact(SETTLING, me, "settle"), lightly=True)
@@ -89,8 +102,8 @@ def _pause(seconds: float) -> Doing:
         yield Sleep(seconds)
 
 
-def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wish, Any, str | None]:
-    """One message; returns the reason when it ends the process."""
+def _handle(world: ModelWorld, me: ModelProcess, message: tuple[Any, ...]) -> Generator[WaitCondition, Any, str | None]:
+    """Handle one message; returns the reason if the process ends."""
     match message:
         case ("exit", source, reason):
             return reason if source is me.parent else None
@@ -99,7 +112,7 @@ def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wi
         case ("trouble", "unlink"):
             if me.parent is not None:
                 world.part(me, me.parent)
-        case ("trouble", "link", Process() as other):
+        case ("trouble", "link", ModelProcess() as other):
             if other.alive():
                 world.join(me, other)
             else:
@@ -121,8 +134,8 @@ def _handle(world: World, me: Process, message: tuple[Any, ...]) -> Generator[Wi
     return None
 
 
-def _work(world: World, me: Process, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:
-    """What a machine does at work: it waits for the end of that, or its own, and all else comes after it."""
+def _work(world: ModelWorld, me: ModelProcess, seconds: float, call: Any) -> Generator[WaitCondition, Any, str | None]:
+    """The working state of a machine: it waits for the end of the work or of the process, and postpones all else."""
     done = ("done", call)
     if seconds:
         world.at(world.now + seconds, f"{me} has worked", partial(_tell, world, me, done), me.alive)
@@ -142,11 +155,11 @@ def _work(world: World, me: Process, seconds: float, call: Any) -> Generator[Wis
     return None
 
 
-def _tell(world: World, me: Process, message: tuple[Any, ...]) -> None:
+def _tell(world: ModelWorld, me: ModelProcess, message: tuple[Any, ...]) -> None:
     world.send(me, message)
 
 
-def _answer(world: World, kind: str, seconds: float, call: Any) -> Generator[Wish, Any, str | None]:
+def _answer(world: ModelWorld, kind: str, seconds: float, call: Any) -> Generator[WaitCondition, Any, str | None]:
     match kind:
         case "work":
             yield from _pause(seconds)

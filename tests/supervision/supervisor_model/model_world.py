@@ -1,10 +1,10 @@
 """The model's world: processes as generators on a clock of its own, with links, exit signals, calls and a history.
 
-Pure: no event loop, nothing of greenroom's engine. A process yields what it waits for (`Sleep`, `Receive`, `Gone`,
-`Begun`) and goes on when that has come. It is the other side's rules in the fewest words: who hears of a death, what a
-signal does to whom, how long code takes to unwind.
+Pure: no event loop, and no code of the engine. A process yields what it waits for (`Sleep`, `Receive`, `Gone`, `Begun`) and is resumed when that has happened.
+The rules are those of OTP in the fewest lines: which processes get an exit signal, what it does, how long code takes to unwind.
 
-Two events at the same moment make a plan that cannot be predicted; the world notices, and says so in `races`.
+Two simultaneous events make a plan unpredictable; the world detects that and lists them in `races`.
+
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .model_processes import (
     NORMAL,
     WAITING,
     Begun,
-    Call,
     Code,
     Gone,
-    Process,
+    ModelCall,
+    ModelProcess,
     Receive,
     Sleep,
-    Wish,
+    WaitCondition,
     is_busy,
 )
 
@@ -43,44 +43,44 @@ def _always() -> bool:
 
 
 def never() -> bool:
-    """For what changes nothing in the tree."""
+    """Marks an event that changes nothing in the tree."""
     return False
 
 
-class World:
-    """All processes, the clock, and what has happened."""
+class ModelWorld:
+    """All processes, the clock and the history."""
 
     def __init__(self) -> None:
-        """It is 0 o'clock and there are no processes."""
+        """An empty world at time 0."""
         self.now = 0.0
         self.history: dict[str, list[str]] = {}
         self.outcomes: dict[str, tuple[float, str]] = {}
         self.births: Counter[str] = Counter()
-        self.cast: dict[str, Process] = {}
-        self.processes: list[Process] = []
+        self.cast: dict[str, ModelProcess] = {}
+        self.processes: list[ModelProcess] = []
         self.supervisors: list[Any] = []
         self.races: list[str] = []
         self._events: list[tuple[float, int, Callable[[], bool], str, Callable[[], None]]] = []
         self._order = count()
         self._ready: deque[Callable[[], None]] = deque()
         self._last: tuple[float, str] | None = None
-        self._born_at: dict[str, tuple[float, Process | None]] = {}
-        self._graves: deque[Process] = deque()
-        self._names: dict[str, Process] = {}
+        self._born_at: dict[str, tuple[float, ModelProcess | None]] = {}
+        self._graves: deque[ModelProcess] = deque()
+        self._names: dict[str, ModelProcess] = {}
         self._taken: dict[str, float] = {}
 
     # --- time
 
     def at(self, when: float, what: str, then: Callable[[], None], matters: Callable[[], bool] = _always) -> None:
-        """Do that at that time; an event that does not matter then changes nothing in the tree and races with no other."""
+        """Schedule an event. One that does not `matter` changes nothing in the tree, and cannot race."""
         heapq.heappush(self._events, (when, next(self._order), matters, what, then))
 
     def soon(self, then: Callable[[], None]) -> None:
-        """Do that now, when what is being done is done."""
+        """Schedule an event for now, after the current one."""
         self._ready.append(then)
 
     def run(self, until: float | None = None) -> None:
-        """Let time pass; without a limit, until nothing is left that could happen."""
+        """Run until that time; without one, until nothing is left to happen."""
         self._settle()
         while self._events and (until is None or self._events[0][0] < until):
             self.now, _, matters, what, then = heapq.heappop(self._events)
@@ -92,13 +92,13 @@ class World:
             self.now = until
 
     def step(self, what: str, then: Callable[[], None]) -> None:
-        """Do that now, from outside the tree."""
+        """Do something now from outside the tree."""
         self._note_race(what)
         then()
         self._settle()
 
     def _note_race(self, what: str) -> None:
-        """Also what is still to come at this moment counts: this one may be about to make it pointless."""
+        """Note a race with events of the same moment, past or scheduled: this one may affect them."""
         if self._last is not None and self._last[0] == self.now:
             self.races.append(f"{self.now}: {self._last[1]} and {what}")
         elif self._events and self._events[0][0] == self.now:
@@ -112,31 +112,31 @@ class World:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing will happen any more by itself, except that a caller's deadline may pass."""
+        """Whether nothing will happen by itself, except for callers' deadlines."""
         self._settle()
         return not any(matters() for _, _, matters, _, _ in self._events)
 
     # --- history
 
-    def note(self, process: Process | None, line: str) -> None:
-        """Something happened among the children of that process."""
+    def note(self, process: ModelProcess | None, line: str) -> None:
+        """Append a line about a child of that process."""
         self.history.setdefault(str(process) if process else "-", []).append(f"{self.now:.6f} {line}")
 
-    # --- life and death
+    # --- starts and exits
 
     def create(
         self,
         role: str,
-        parent: Process | None,
-        code: Callable[[Process], Code],
+        parent: ModelProcess | None,
+        code: Callable[[ModelProcess], Code],
         *,
         named: bool,
         traps: bool,
         stubborn: bool,
-    ) -> Process:
-        """Start a process, linked to its parent; it runs until it first waits."""
+    ) -> ModelProcess:
+        """Start a process, linked to its parent, and run it until it first waits."""
         self.births[role] += 1
-        process = Process(role, self.births[role], parent, traps, stubborn)
+        process = ModelProcess(role, self.births[role], parent, traps, stubborn)
         self.processes.append(process)
         self.cast[role] = process
         if named:
@@ -152,8 +152,8 @@ class World:
         self._advance(process, None)
         return process
 
-    def begun(self, process: Process, outcome: str | None) -> None:
-        """Its init is over, well if the outcome is None."""
+    def begun(self, process: ModelProcess, outcome: str | None) -> None:
+        """The process finished its init, successfully if the outcome is None."""
         if process.started is not WAITING:
             return
         process.started = outcome
@@ -163,12 +163,12 @@ class World:
         if parent is not None and isinstance(parent.wish, Begun) and parent.wish.process is process:
             self._resume(parent, outcome)
 
-    def _resume(self, process: Process, value: object = None) -> None:
+    def _resume(self, process: ModelProcess, value: object = None) -> None:
         turn = process.turn = process.turn + 1
         process.wish = None
         self.soon(lambda: self._advance(process, value) if process.turn == turn else None)
 
-    def _advance(self, process: Process, value: object) -> None:
+    def _advance(self, process: ModelProcess, value: object) -> None:
         if not process.alive():
             return
         code = process.code
@@ -205,7 +205,7 @@ class World:
                     value = child.started
             process.wish = None
 
-    def _later(self, process: Process, when: float, what: str, value: object = None) -> None:
+    def _later(self, process: ModelProcess, when: float, what: str, value: object = None) -> None:
         turn = process.turn
 
         def resume() -> None:
@@ -214,16 +214,16 @@ class World:
 
         self.at(when, f"{process} {what}", resume, lambda: self._still(process, turn))
 
-    def _still(self, process: Process, turn: int) -> bool:
+    def _still(self, process: ModelProcess, turn: int) -> bool:
         return process.alive() and process.turn == turn
 
-    def _await_gone(self, process: Process, others: tuple[Process, ...], seconds: float | None) -> bool:
+    def _await_gone(self, process: ModelProcess, others: tuple[ModelProcess, ...], seconds: float | None) -> bool:
         turn = process.turn
         left = {other for other in others if other.life != GONE}
         if not left:
             return True
 
-        def waiter(other: Process) -> Callable[[str], None]:
+        def waiter(other: ModelProcess) -> Callable[[str], None]:
             def gone(_: str) -> None:
                 left.discard(other)
                 if not left and self._still(process, turn):
@@ -237,8 +237,8 @@ class World:
             self._later(process, self.now + seconds, "loses patience", value=False)
         return False
 
-    def condemn(self, process: Process, reason: str) -> None:
-        """It is to end for this reason; the first stands. Stubborn code has the grace to come back."""
+    def condemn(self, process: ModelProcess, reason: str) -> None:
+        """End the process; the first reason counts. Stubborn code gets the grace period."""
         if not process.alive():
             return
         process.life = DYING
@@ -258,16 +258,16 @@ class World:
         else:
             self._bury(process)
 
-    def _unwinding(self, process: Process, wish: Wish | None) -> float | None:
-        """How long its code, and a task that it has started, go on when they are cancelled; None if they end at once."""
+    def _unwinding(self, process: ModelProcess, wish: WaitCondition | None) -> float | None:
+        """How long its code, and a task that it started, run on after cancellation; None if they end at once."""
         if process.straggler:
             return math.inf
         if isinstance(wish, Sleep) and process.stubborn and not wish.lightly:
             return math.inf if process.until is None else process.until - self.now
         return None
 
-    def _bury(self, process: Process, *, leaked: bool = False) -> None:
-        """One grave after the other: who dies of a death is buried behind it."""
+    def _bury(self, process: ModelProcess, *, leaked: bool = False) -> None:
+        """Bury processes one after the other: one that dies of a death comes after it."""
         process.life = GONE
         process.ended_at = self.now
         self._graves.append(process)
@@ -278,7 +278,7 @@ class World:
             self._graves.popleft()
             leaked = False
 
-    def _last_rites(self, process: Process, *, leaked: bool) -> None:
+    def _last_rites(self, process: ModelProcess, *, leaked: bool) -> None:
         if self._taken.get(process.role) == self.now:
             self.races.append(f"{self.now}: {process} gives its name back, and its successor wants it")
         self.note(process.parent, f"end {process}: {process.reason}{' (leaked)' if leaked else ''}")
@@ -298,8 +298,8 @@ class World:
 
     # --- names
 
-    def holder(self, role: str, asker: Process) -> Process | None:
-        """Who has that name."""
+    def holder(self, role: str, asker: ModelProcess) -> ModelProcess | None:
+        """The process with that name."""
         process = self._names.get(role)
         if process is None or process.life == GONE:
             if process is not None and process.ended_at == self.now and not self._at_once(process, asker):
@@ -308,31 +308,31 @@ class World:
         self._taken[role] = self.now
         return process
 
-    def _at_once(self, process: Process, asker: Process) -> bool:
-        """Whether it was gone before the asker could ask: its supervisor has seen to that, or it died of its death."""
+    def _at_once(self, process: ModelProcess, asker: ModelProcess) -> bool:
+        """Whether the process was gone before the call could be made: its supervisor stopped it, or it died with its supervisor."""
         return process.parent is asker or (process.reason == KILLED and not process.slowly)
 
     # --- signals and messages
 
-    def join(self, one: Process, other: Process) -> None:
-        """Link two."""
+    def join(self, one: ModelProcess, other: ModelProcess) -> None:
+        """Link two processes."""
         one.links[other] = None
         other.links[one] = None
 
-    def part(self, one: Process, other: Process) -> None:
-        """Unlink two."""
+    def part(self, one: ModelProcess, other: ModelProcess) -> None:
+        """Unlink two processes."""
         one.links.pop(other, None)
         other.links.pop(one, None)
 
-    def signal(self, process: Process, source: Process | None, reason: str) -> None:
-        """An exit signal: a message to those that trap it, the end of all others unless it is `normal`."""
+    def signal(self, process: ModelProcess, source: ModelProcess | None, reason: str) -> None:
+        """Send an exit signal: a message for those that trap it, the end of others unless it is `normal`."""
         if process.traps:
             self.send(process, ("exit", source, reason))
         elif reason != NORMAL:
             self.condemn(process, reason)
 
-    def send(self, process: Process, message: tuple[Any, ...]) -> bool:
-        """Put a message into the mailbox; False when the process will not read it."""
+    def send(self, process: ModelProcess, message: tuple[Any, ...]) -> bool:
+        """Put a message into the mailbox; False if the process will not read it."""
         if not process.alive():
             return False
         if isinstance(process.wish, Receive):
@@ -342,10 +342,15 @@ class World:
         return True
 
     def call(
-        self, label: str, process: Process, message: Callable[[Call], tuple[Any, ...]], *, wanted: str | None = None
-    ) -> Call:
-        """Ask a process something: it, or its end, settles the call."""
-        call = Call(self, label, wanted)
+        self,
+        label: str,
+        process: ModelProcess,
+        message: Callable[[ModelCall], tuple[Any, ...]],
+        *,
+        wanted: str | None = None,
+    ) -> ModelCall:
+        """Call a process: its reply, or its exit, settles the call."""
+        call = ModelCall(self, label, wanted)
         if process.life == GONE:
             call.on_exit(NO_PROCESS)
             return call

@@ -10,44 +10,44 @@ from greenroom.supervision.testing import Fault
 
 from .example_plan import (
     GROUPS,
-    ORDERS,
+    OPERATOR_REQUESTS,
+    OWN_FAULTS,
     ROOT,
     SIGNALS,
     START,
     STOPS,
-    TROUBLES,
     Call,
     Plan,
-    Team,
-    Worker,
+    SupervisorBlueprint,
+    WorkerBlueprint,
     blueprint,
-    boss,
     exact,
+    fault_kind_of,
     is_dynamic,
-    kind_of,
-    neighbour,
-    target_of,
+    next_role,
+    role_of,
+    supervisor_of,
 )
-from .model_processes import KILLED, NORMAL, SHUTDOWN, Process
+from .model_processes import KILLED, NORMAL, SHUTDOWN, ModelProcess
 from .model_supervisors import spawn
 from .model_workers import SIGNALLED
-from .model_world import World, never
+from .model_world import ModelWorld, never
 
 CLEAN_UP: float = 8.0
-"""Seconds between the rest after the stop and the first kill of what is left, and between two of them."""
+"""Seconds between the stop and the first kill of a leftover process, and between two kills."""
 
 Snapshot: TypeAlias = dict[str, list[str]]
-"""What `which_children` and `count_children` say, for each supervisor that can answer."""
+"""What `which_children` and `count_children` return, for each supervisor that can answer."""
 
 
 @dataclass(slots=True)
 class Prediction:
-    """All that can be seen of a run.
+    """All that can be observed of a run.
 
-    `history` has the lines of each supervisor, about its children: two supervisors need not agree on an order between
-    theirs. `outcomes` has when and how each call ended. `checks` has what the supervisors show just before a fault (and
-    last, before and after the stop), None where something is still under way. `leftovers` are the processes that
-    outlive their tree, and when they are killed. `starts` counts processes. A plan with `races` cannot be predicted.
+    `history` has the lines of each supervisor about its children: the order between two supervisors is not defined. `outcomes` has the time and result of each call.
+    `checks` has what the supervisors show just before a fault (and before and after the stop), or None while something is in progress. `leftovers` are the processes
+    that outlive the tree, and when they are killed. `starts` counts processes. A plan with `races` cannot be predicted.
+
     """
 
     history: dict[str, list[str]]
@@ -61,10 +61,10 @@ class Prediction:
 
 
 def predict(plan: Plan) -> Prediction:
-    """Play the plan in the model's world."""
-    world = World()
+    """Run the plan in the model's world."""
+    world = ModelWorld()
     seen = Prediction(world.history, world.outcomes, races=world.races)
-    outside = Process("outside", 1, None, traps=True)
+    outside = ModelProcess("outside", 1, None, traps=True)
     root = spawn(world, plan.tree, ROOT, outside)
     for when, look, number, step in plan.looks():
         world.run(when)
@@ -91,7 +91,7 @@ def predict(plan: Plan) -> Prediction:
     return seen
 
 
-def _look(world: World, tree: Team) -> Snapshot | None:
+def _look(world: ModelWorld, tree: SupervisorBlueprint) -> Snapshot | None:
     if not world.at_rest:
         return None
     shown = {
@@ -102,25 +102,25 @@ def _look(world: World, tree: Team) -> Snapshot | None:
     return {**shown, GROUPS: _members(world, tree)}
 
 
-def _members(world: World, tree: Team) -> list[str]:
-    """The living workers, by the roles of their supervisors."""
+def _members(world: ModelWorld, tree: SupervisorBlueprint) -> list[str]:
+    """The living workers by the roles of their supervisors."""
     groups: dict[str, list[str]] = {}
     for each in world.processes:
-        if isinstance(blueprint(tree, each.role), Worker) and each.alive() and each.started is None:
-            groups.setdefault(boss(each.role)[0], []).append(str(each))
+        if isinstance(blueprint(tree, each.role), WorkerBlueprint) and each.alive() and each.started is None:
+            groups.setdefault(supervisor_of(each.role)[0], []).append(str(each))
     return sorted(f"{group}: {', '.join(sorted(found))}" for group, found in groups.items())
 
 
-def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
-    process = world.cast.get(target_of(fault))
-    kind = kind_of(fault)
+def _do(world: ModelWorld, plan: Plan, number: int, fault: Fault) -> None:
+    process = world.cast.get(role_of(fault))
+    kind = fault_kind_of(fault)
     living = [each for each in world.processes if each.role == fault.target and each.alive()]
     if not living:
         return
     if fault.reason is None:
         process = living[-1]
-    if kind in ORDERS or kind == START:
-        above, index = boss(target_of(fault))
+    if kind in OPERATOR_REQUESTS or kind == START:
+        above, index = supervisor_of(role_of(fault))
         supervisor = living[-1]
         if kind == START:
             world.call(f"order {number}", supervisor, lambda call: ("start_child", index, call))
@@ -138,18 +138,18 @@ def _do(world: World, plan: Plan, number: int, fault: Fault) -> None:
         reason = NORMAL if kind == "stop_normal" else SHUTDOWN
         world.call(f"stop {number}", process, lambda call: ("stop", reason), wanted=reason)
     elif kind == "task_exit":
-        world.send(process, ("trouble", kind, exact(0.5, target_of(fault), kind, number)))
+        world.send(process, ("trouble", kind, exact(0.5, role_of(fault), kind, number)))
     elif kind == "link":
-        other = world.cast.get(neighbour(target_of(fault)))
+        other = world.cast.get(next_role(role_of(fault)))
         if other is not None:
             world.send(process, ("trouble", kind, other))
-    elif kind in TROUBLES:
+    elif kind in OWN_FAULTS:
         world.send(process, ("trouble", kind))
     else:
         world.send(process, (kind,))
 
 
-def _call(world: World, number: int, call: Call) -> None:
+def _call(world: ModelWorld, number: int, call: Call) -> None:
     process = world.cast.get(call.target)
     if process is None:
         return

@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> int:
     seed = (
         None if given.seed == "none" else importlib.import_module("greenroom.supervision.testing").Seed(int(given.seed))
     )
-    verdict = importlib.import_module("sups.model_trial").attempt(plan, seed)
+    verdict = importlib.import_module("sups.model_trial").run_trial(plan, seed)
     if verdict is None:
-        print("two events of this plan fall on one moment: nobody can predict it")  # noqa: T201 - a command line tool
+        print("two events of this plan coincide: the run cannot be predicted")  # noqa: T201 - a command line tool
         return 2
     print(verdict.run.dump())  # noqa: T201 - same
     for line in verdict.wrong:

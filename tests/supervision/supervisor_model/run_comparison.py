@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from .example_plan import is_dynamic
 
 if TYPE_CHECKING:
-    from .engine_run import Run
+    from .engine_run import EngineRun
     from .example_plan import Plan
     from .prediction import Prediction
 
 
-def differences(plan: Plan, predicted: Prediction, run: Run) -> list[str]:
-    """All that is not as it was predicted; nothing when all is."""
+def differences(plan: Plan, predicted: Prediction, run: EngineRun) -> list[str]:
+    """The differences from the prediction; empty if there are none."""
     found = list(run.faults)
     wanted, seen = predicted.history, run.history
     for whose in sorted({*wanted, *seen}):

@@ -20,7 +20,7 @@ from greenroom.supervision.groups import Groups, members, which_groups
 from greenroom.supervision.kernel.process import ALIVE
 from greenroom.supervision.supervisors.supervisor import FailedToStartChild
 
-from .example_plan import boss, is_dynamic
+from .example_plan import is_dynamic, supervisor_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from .example_plan import Plan
 
-MARGIN: Final = 50  # starts beyond those predicted: then it is a supervisor that restarts for ever, and starts hang
+MARGIN: Final = 50  # starts beyond the predicted ones: then a supervisor restarts for ever, and further starts hang
 
 
 class Boom(Exception):
-    """What workers raise."""
+    """The exception of workers."""
 
 
 def text(reason: ExitReason) -> str:
@@ -50,11 +50,11 @@ def text(reason: ExitReason) -> str:
             return str(reason)
 
 
-class Book:
-    """What happened in one run, in the order in which it did."""
+class RunLog:
+    """The log of one run, in order."""
 
     def __init__(self, node: Node, plan: Plan, starts: int, groups: Ref[Groups]) -> None:
-        """Nothing has, and so many starts are to come; workers join the group of their supervisor's role."""
+        """An empty log for a plan with so many predicted starts; workers join the group of their supervisor's role."""
         self.groups = groups
         self.starts = starts
         self.node = node
@@ -71,51 +71,51 @@ class Book:
         node.reports.subscribe(self._report)
 
     def wake(self, when: float | None) -> asyncio.Future[None]:
-        """Come back then, or when all is over."""
+        """Sleep until then, or until the run is over."""
         loop = self.node.loop
         future: asyncio.Future[None] = loop.create_future()
         self._sleepers[future] = None
         future.add_done_callback(self._sleepers.pop)
         if when is not None:
-            loop.call_at(when, _come_back, future)
+            loop.call_at(when, _resume, future)
         return future
 
     def close(self) -> None:
-        """All is over: code that still sleeps after its process has left it behind may go on."""
+        """End the run: code that still sleeps after its process is gone may continue."""
         self.over = True
         for future in tuple(self._sleepers):
-            _come_back(future)
+            _resume(future)
 
     def note(self, whose: str, line: str) -> None:
-        """Something happened among the children of `whose`."""
+        """Append a line about a child of `whose`."""
         self.lines.append((whose, f"{self.node.loop.time():.6f} {line}"))
 
     def name(self, pid: Pid | None) -> str:
-        """Who that is."""
-        return "nobody" if pid is None else self.names.get(pid.serial, str(pid))
+        """The role and number of a process."""
+        return "no process" if pid is None else self.names.get(pid.serial, str(pid))
 
     def born(self, process: Process, role: str) -> int:
-        """A process begins to play a role; returns how many have by now."""
+        """Log the start of a process in a role; returns how many it has had."""
         self.births[role] += 1
         number = self.births[role]
         self.names[process.pid.serial] = f"{role}#{number}"
         self.cast[role] = process.pid
         process.label = role
         self.note(self.above(process), f"start {role}#{number}")
-        process.add_exit_waiter(_Witness(self, process))
+        process.add_exit_waiter(_ExitCallback(self, process))
         return number
 
     def ready(self, process: Process) -> None:
-        """Its init went well."""
+        """Log a successful init."""
         if process.life == ALIVE:
             self.note(self.above(process), f"ready {self.name(process.pid)}")
 
     def enlist(self, process: Process) -> None:
-        """A worker joins the others of its supervisor."""
-        self.groups.cast(Groups.join, boss(self.name(process.pid).partition("#")[0])[0], [process.pid])
+        """Add a worker to its supervisor's group."""
+        self.groups.cast(Groups.join, supervisor_of(self.name(process.pid).partition("#")[0])[0], [process.pid])
 
     def enlisted(self) -> list[str]:
-        """Who is in which group."""
+        """The members of all groups."""
         found = [
             f"{group}: {', '.join(sorted(map(self.name, members(self.groups, group))))}"
             for group in which_groups(self.groups)
@@ -123,22 +123,22 @@ class Book:
         return sorted(found)
 
     def above(self, process: Process) -> str:
-        """Whose child that is."""
+        """The supervisor of a process."""
         return "outside#1" if process.parent is None else self.names.get(process.parent.pid.serial, "outside#1")
 
     def outcome(self, label: str, what: str) -> None:
-        """A call has ended."""
+        """Log the outcome of a call."""
         if label in self.outcomes:
             self.twice.append(label)
         self.outcomes[label] = (self.node.loop.time(), what)
 
     @property
     def overrun(self) -> bool:
-        """Whether there is a restart loop: more starts than predicted."""
+        """Whether there are more starts than predicted, as in a restart loop."""
         return self.births.total() > self.starts + MARGIN
 
     def ended(self, process: Process, whose: str, reason: ExitReason) -> None:
-        """It is gone."""
+        """Log the exit of a process."""
         leaked = " (leaked)" if process.pid in self._leaked else ""
         self.note(whose, f"end {self.name(process.pid)}: {text(reason)}{leaked}")
 
@@ -164,19 +164,19 @@ class Book:
         return "?" if report.child.pid is None else self.name(report.child.pid).partition("#")[0].rpartition(".")[2]
 
 
-def _come_back(future: asyncio.Future[None]) -> None:
+def _resume(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
 
-class _Witness:
-    """Sees one process end."""
+class _ExitCallback:
+    """Logs the exit of one process."""
 
-    def __init__(self, book: Book, process: Process) -> None:
-        self._book = book
+    def __init__(self, log: RunLog, process: Process) -> None:
+        self._book = log
         self._process = process
-        self._whose = book.above(process)
+        self._whose = log.above(process)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """It is gone."""
+        """Log the exit."""
         self._book.ended(self._process, self._whose, reason)

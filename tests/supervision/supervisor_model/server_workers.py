@@ -28,8 +28,8 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.kernel.process_lookup import current_process
 
-from .example_plan import SETTLING, TERMINATE_GRACE, Worker, blueprint, exact
-from .run_log import Book, Boom
+from .example_plan import SETTLING, TERMINATE_GRACE, WorkerBlueprint, blueprint, exact
+from .run_log import Boom, RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
 
 
-class Habits:
-    """The habits of a blueprint, for every kind of worker."""
+class PlanWorker:
+    """The behaviour of a blueprint, for every kind of worker."""
 
     terminate_grace: ClassVar[float | None] = TERMINATE_GRACE
 
-    def __init__(self, book: Book, role: str) -> None:
-        """Enter the stage."""
+    def __init__(self, log: RunLog, role: str) -> None:
+        """Log the start."""
         self.own_process = current_process("play a role")
-        self.book = book
+        self.log = log
         self.role = role
-        plan = blueprint(book.plan.tree, role)
-        assert isinstance(plan, Worker)
+        plan = blueprint(log.plan.tree, role)
+        assert isinstance(plan, WorkerBlueprint)
         self.plan = plan
-        self.number = book.born(self.own_process, role)
+        self.number = log.born(self.own_process, role)
 
     def init(self) -> Any:
-        """Succeed, or fail as this start of it should."""
+        """Succeed, or fail as the blueprint says for this start."""
         failure = self.plan.failures.get(self.number)
-        if self.book.overrun:
+        if self.log.overrun:
             failure = "hang"
         if self.plan.init or failure == "hang":
             return self._slow_init(failure)
@@ -76,20 +76,20 @@ class Habits:
             case "ignore":
                 return IGNORE
             case _:
-                self.book.ready(self.own_process)
-                self.book.enlist(self.own_process)
-                return self.first(settling(self.book, self.own_process))
+                self.log.ready(self.own_process)
+                self.log.enlist(self.own_process)
+                return self.first(rest_after_init(self.log, self.own_process))
 
     def first(self, seconds: float) -> Any:
-        """Rest for so long, if at all, before turning to any message: as `init` says it."""
+        """The pause after a long init."""
         raise NotImplementedError
 
     async def rest(self, seconds: float) -> None:
-        """Nothing for a while."""
-        await self.book.wake(self.book.node.loop.time() + seconds)
+        """Pause."""
+        await self.log.wake(self.log.node.loop.time() + seconds)
 
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
-        """Take as long as it takes, and perhaps fail."""
+        """Terminate in the planned time, or fail."""
         if self.plan.terminate:
             return self._slow_terminate()
         if self.plan.terminate_raises:
@@ -104,15 +104,15 @@ class Habits:
     async def pause(self, seconds: float | None) -> None:
         loop = asyncio.get_running_loop()
         until = None if seconds is None else loop.time() + seconds
-        while not self.book.over and (until is None or loop.time() < until):
+        while not self.log.over and (until is None or loop.time() < until):
             try:
-                await self.book.wake(until)
+                await self.log.wake(until)
             except asyncio.CancelledError:
                 if not self.plan.stubborn:
                     raise
 
     def suffer(self, kind: str, after: float, other: Pid | None) -> Any:
-        """Do it to itself."""
+        """Do a fault to this worker."""
         match kind:
             case "raise":
                 raise Boom("raise")
@@ -150,28 +150,28 @@ class Habits:
 
     async def _straggle(self, begun: asyncio.Event) -> None:
         begun.set()
-        while not self.book.over:
+        while not self.log.over:
             with suppress(asyncio.CancelledError):
-                await self.book.wake(None)
+                await self.log.wake(None)
 
     async def _fall_over(self, after: float) -> None:
         await asyncio.sleep(after)
         raise SystemExit("exit")
 
 
-class Player(Habits, GenServer):
+class ServerWorker(PlanWorker, GenServer):
     """A worker that is a server."""
 
     def first(self, seconds: float) -> Any:
-        """Go on in `handle_continue`."""
+        """Pause in `handle_continue`."""
         return Continue(seconds) if seconds else None
 
     async def handle_continue(self, token: float) -> None:
-        """Rest."""
+        """Pause."""
         await self.rest(token)
 
     def handle_info(self, message: Any) -> None:
-        """Exit signals of strangers are nothing to it."""
+        """Ignore exit signals of strangers."""
 
     # --- calls
 
@@ -180,15 +180,15 @@ class Player(Habits, GenServer):
         return token
 
     async def work(self, token: str, seconds: float) -> str:
-        """Answer after a while, doing nothing else meanwhile."""
+        """Answer after a while, and handle nothing meanwhile."""
         await self.pause(seconds)
         return token
 
     def later(self, token: str, seconds: float) -> str:
-        """Answer after a while, doing other things meanwhile."""
+        """Answer after a while, and handle messages meanwhile."""
         if not seconds:
             return token
-        self.book.node.loop.call_later(seconds, self.caller.reply, token)
+        self.log.node.loop.call_later(seconds, self.caller.reply, token)
         return later()  # type: ignore[no-any-return]
 
     def never(self, token: str, seconds: float) -> str:
@@ -196,7 +196,7 @@ class Player(Habits, GenServer):
         return later()  # type: ignore[no-any-return]
 
     def crash(self, token: str, seconds: float) -> str:
-        """Crash instead."""
+        """Crash."""
         raise Boom("call")
 
     def farewell(self, token: str, seconds: float) -> str:
@@ -204,16 +204,16 @@ class Player(Habits, GenServer):
         return stopping(token, NORMAL)
 
     def trouble(self, kind: str, after: float, other: Pid | None) -> Any:
-        """Do it to itself."""
+        """Do a fault to this worker."""
         return self.suffer(kind, after, other)
 
 
-class TrappingPlayer(Player):
-    """One that is told when it has to stop."""
+class TrappingServerWorker(ServerWorker):
+    """A worker that traps exits."""
 
     traps_exit: ClassVar[bool] = True
 
 
-def settling(book: Book, process: Process) -> float:
-    """How long to rest before turning to what came during a long init; not at all if nothing did."""
-    return exact(SETTLING, book.name(process.pid), "settle") if process.mailbox else 0.0
+def rest_after_init(log: RunLog, process: Process) -> float:
+    """The pause before handling messages that came during a long init; none if there are none."""
+    return exact(SETTLING, log.name(process.pid), "settle") if process.mailbox else 0.0

@@ -28,24 +28,24 @@ from greenroom.supervision.statem import (
 )
 
 from .run_log import Boom
-from .server_workers import Habits
+from .server_workers import PlanWorker
 
 
-class Mood(Enum):
-    """What a machine is at."""
+class WorkerState(Enum):
+    """The states."""
 
     READY = "ready"
     AT_WORK = "at work"
 
 
-class Machine(Habits, GenStatem[Mood]):
+class StateMachineWorker(PlanWorker, GenStatem[WorkerState]):
     """A worker that is a state machine."""
 
-    initial = Mood.READY
+    initial = WorkerState.READY
 
     def first(self, seconds: float) -> Any:
-        """Rest as an event of its own."""
-        return Next(Mood.READY, NextEvent(Internal(seconds))) if seconds else None
+        """Start the pause as an event."""
+        return Next(WorkerState.READY, NextEvent(Internal(seconds))) if seconds else None
 
     # --- events
 
@@ -56,12 +56,12 @@ class Machine(Habits, GenStatem[Mood]):
 
     @event
     def work(self, token: str, seconds: float) -> str:
-        """Answer after a while, keeping all else for later."""
+        """Answer after a while, and postpone everything else."""
         raise NotImplementedError
 
     @event
     def later(self, token: str, seconds: float) -> str:
-        """Answer after a while, doing other things meanwhile."""
+        """Answer after a while, and handle messages meanwhile."""
         raise NotImplementedError
 
     @event
@@ -71,7 +71,7 @@ class Machine(Habits, GenStatem[Mood]):
 
     @event
     def crash(self, token: str, seconds: float) -> str:
-        """Crash instead."""
+        """Crash."""
         raise NotImplementedError
 
     @event
@@ -81,55 +81,55 @@ class Machine(Habits, GenStatem[Mood]):
 
     @event
     def trouble(self, kind: str, after: float, other: Pid | None) -> None:
-        """Do it to itself."""
+        """Do a fault to this worker."""
         raise NotImplementedError
 
     # --- states
 
-    @state(Mood.READY, to=(Mood.AT_WORK, END))
+    @state(WorkerState.READY, to=(WorkerState.AT_WORK, END))
     def ready(self, event: Event) -> Any:
-        """It deals with whatever comes."""
+        """Handles every event."""
         match event:
             case Internal(seconds):
                 return self.rest(seconds)
-            case Cast(Machine.trouble, (kind, after, other)):
+            case Cast(StateMachineWorker.trouble, (kind, after, other)):
                 return self.suffer(kind, after, other)
             case Call(method, (token, seconds), _, caller):
                 return self._answer(method, token, seconds, Reply(caller, token))
             case Info():
-                return None  # exit signals of strangers are nothing to it
+                return None  # ignore exit signals of strangers
             case _:
                 return self.unexpected(event)
 
-    def _answer(self, method: Any, token: str, seconds: float, answer: Reply) -> Result[Mood]:
+    def _answer(self, method: Any, token: str, seconds: float, answer: Reply) -> Result[WorkerState]:
         match method:
-            case Machine.echo:
-                return Next(Mood.READY, answer)
-            case Machine.work:
-                return Next(Mood.AT_WORK, After(seconds, StateTimeout(answer)))
-            case Machine.later if seconds:
-                self.book.node.loop.call_later(seconds, answer.caller.reply, token)
+            case StateMachineWorker.echo:
+                return Next(WorkerState.READY, answer)
+            case StateMachineWorker.work:
+                return Next(WorkerState.AT_WORK, After(seconds, StateTimeout(answer)))
+            case StateMachineWorker.later if seconds:
+                self.log.node.loop.call_later(seconds, answer.caller.reply, token)
                 return None
-            case Machine.later:
-                return Next(Mood.READY, answer)
-            case Machine.never:
+            case StateMachineWorker.later:
+                return Next(WorkerState.READY, answer)
+            case StateMachineWorker.never:
                 return None
-            case Machine.crash:
+            case StateMachineWorker.crash:
                 raise Boom("call")
             case _:
                 return StopAndReply(NORMAL, answer)
 
-    @state(Mood.AT_WORK, to=(Mood.READY,))
-    def at_work(self, event: Event) -> Result[Mood]:
-        """All but the end of the work has to wait."""
+    @state(WorkerState.AT_WORK, to=(WorkerState.READY,))
+    def at_work(self, event: Event) -> Result[WorkerState]:
+        """Postpones everything except the end of the work."""
         match event:
             case StateTimeout(Reply() as answer):
-                return Next(Mood.READY, answer)
+                return Next(WorkerState.READY, answer)
             case _:
                 return Keep(POSTPONE)
 
 
-class TrappingMachine(Machine):
-    """One that is told when it has to stop."""
+class TrappingStateMachineWorker(StateMachineWorker):
+    """A state machine that traps exits."""
 
     traps_exit: ClassVar[bool] = True

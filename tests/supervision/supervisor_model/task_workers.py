@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.supervision import Exit, Quit, Stop, acknowledge, receive, trap_exit
 
-from .server_workers import Habits
+from .server_workers import PlanWorker
 
 if TYPE_CHECKING:
-    from .run_log import Book
+    from .run_log import RunLog
 
 
-async def errand(book: Book, role: str) -> None:
-    """The whole of a task's life."""
-    await Errand(book, role).run()
+async def run_task_worker(log: RunLog, role: str) -> None:
+    """Run a task worker."""
+    await TaskWorker(log, role).run()
 
 
-class Errand(Habits):
-    """A worker that has no behaviour: it takes its messages itself, and answers no calls."""
+class TaskWorker(PlanWorker):
+    """A worker without a behaviour: it receives its messages itself, and answers no calls."""
 
     def first(self, seconds: float) -> float:
-        """It has to rest, or not."""
+        """Pause after a long init, if necessary."""
         return seconds
 
     async def run(self) -> None:
-        """Begin, and take one message after the other."""
+        """Acknowledge the start, and handle one message after the other."""
         trap_exit(self.plan.traps)
         seconds = await _done(self.init())
         acknowledge()
@@ -47,7 +47,7 @@ class Errand(Habits):
 
 
 async def _done(doing: Any) -> Any:
-    """As a behaviour does it: what is to be awaited is awaited, and a `Stop` is the end."""
+    """Await awaitables, and exit on a `Stop`, as a behaviour does."""
     outcome = await doing if inspect.isawaitable(doing) else doing
     if isinstance(outcome, Stop):
         raise Quit(outcome.reason)

@@ -18,20 +18,20 @@ from tests.example_counts import examples
 
 from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
-from .example_plan import Call, Plan, Team, Worker, fault
-from .model_trial import attempt
+from .example_plan import Call, Plan, SupervisorBlueprint, WorkerBlueprint, fault
+from .model_trial import run_trial
 from .strategies import plans
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Drawing the first trees may take a slow machine, under coverage, longer than Hypothesis likes.
+# Under coverage on a slow machine, the first trees take longer to draw than Hypothesis allows.
 SLOW_START = [HealthCheck.too_slow]
 
 
 def verify(plan: Plan, seed: Seed | None) -> None:
-    """One example of the property."""
-    verdict = attempt(plan, seed)
+    """Check one example."""
+    verdict = run_trial(plan, seed)
     assume(verdict is not None)
     assert verdict is not None
     if verdict.wrong:
@@ -52,23 +52,25 @@ def test_all_dies_and_restarts_as_predicted_for_long(plan: Plan, seed: Seed | No
 
 
 BUSY = Plan(
-    tree=Team(
+    tree=SupervisorBlueprint(
         strategy="rest_for_one",
         intensity=3,
         children=(
-            Worker(traps=True, terminate=0.5),
-            Team(
+            WorkerBlueprint(traps=True, terminate=0.5),
+            SupervisorBlueprint(
                 strategy="one_for_all",
                 intensity=3,
                 children=(
-                    Worker(failures={2: "raise"}),
-                    Worker(stubborn=True),
-                    Worker(kind="machine", traps=True),
-                    Worker(kind="task", traps=True),
+                    WorkerBlueprint(failures={2: "raise"}),
+                    WorkerBlueprint(stubborn=True),
+                    WorkerBlueprint(kind="machine", traps=True),
+                    WorkerBlueprint(kind="task", traps=True),
                 ),
                 restart="transient",
             ),
-            Team(strategy="dynamic", template=True, children=(Worker(traps=True, terminate=0.25),)),
+            SupervisorBlueprint(
+                strategy="dynamic", template=True, children=(WorkerBlueprint(traps=True, terminate=0.25),)
+            ),
         ),
     ),
     faults=FaultPlan.of(
@@ -92,7 +94,7 @@ BUSY = Plan(
 
 @pytest.mark.parametrize("seed", [None, Seed(0), Seed(7)], ids=str)
 def test_the_same_seed_replays_the_same_history(root: Path, seed: Seed | None) -> None:
-    first, second = attempt(BUSY, seed), attempt(BUSY, seed)
+    first, second = run_trial(BUSY, seed), run_trial(BUSY, seed)
     assert first is not None
     assert second is not None
     assert not first.wrong, str(first)
@@ -106,7 +108,7 @@ def test_the_same_seed_replays_the_same_history(root: Path, seed: Seed | None) -
 
 
 def test_another_seed_is_another_order() -> None:
-    runs = [attempt(BUSY, Seed(number)) for number in range(1, 9)]
+    runs = [run_trial(BUSY, Seed(number)) for number in range(1, 9)]
     assert len({verdict.run.dump() for verdict in runs if verdict is not None}) > 1
 
 

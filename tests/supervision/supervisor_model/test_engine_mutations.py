@@ -16,8 +16,8 @@ from greenroom.supervision.testing import FaultPlan, Seed, seeds
 
 from . import engine_mutations
 from .engine_mutations import MUTATIONS
-from .example_plan import Call, Plan, Team, Worker, fault
-from .model_trial import attempt
+from .example_plan import Call, Plan, SupervisorBlueprint, WorkerBlueprint, fault
+from .model_trial import run_trial
 from .strategies import plans
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Caught(Exception):
 
 
 def is_caught(examples: int) -> bool:
-    """Whether so many examples, the same each time, see that something is wrong."""
+    """Whether so many examples, the same each time, find the defect."""
 
     @settings(
         max_examples=examples,
@@ -41,7 +41,7 @@ def is_caught(examples: int) -> bool:
     )
     @given(plans(), st.none() | seeds())
     def look(plan: Plan, seed: Seed | None) -> None:
-        verdict = attempt(plan, seed)
+        verdict = run_trial(plan, seed)
         if verdict is not None and verdict.wrong:
             raise Caught
 
@@ -52,24 +52,24 @@ def is_caught(examples: int) -> bool:
     return False
 
 
-# A machine at work keeps for later what comes meanwhile: an answer to give, and a crash that is to come after it.
+# A working machine postpones messages: an answer to give, and a crash after it.
 POSTPONING = Plan(
-    Team(intensity=5, children=(Worker(kind="machine"),)),
+    SupervisorBlueprint(intensity=5, children=(WorkerBlueprint(kind="machine"),)),
     FaultPlan.of(),
     (Call(1.0, "root.0", "work", 2.0), Call(1.5, "root.0", "echo"), Call(2.0, "root.0", "crash")),
     90.0,
 )
 SEEN_BY: dict[Mutation, Plan] = {
-    # Whom an operator stops while its restart fails stays stopped, whatever retry was asked for before.
+    # A child that an operator stops while its restart fails stays stopped, even if a retry is pending.
     engine_mutations.old_retries_are_still_good: Plan(
-        Team(intensity=5, children=(Worker(init=1.0, failures={2: "raise"}),)),
+        SupervisorBlueprint(intensity=5, children=(WorkerBlueprint(init=1.0, failures={2: "raise"}),)),
         FaultPlan.of(fault(4.0, "root.0", "kill"), fault(4.5, "root.0", "terminate_child")),
         (),
         90.0,
     ),
-    # The end of a child that has unlinked is no news to its supervisor.
+    # The exit of a child that has unlinked does not reach its supervisor.
     engine_mutations.unlinking_does_nothing: Plan(
-        Team(intensity=5, children=(Worker(),)),
+        SupervisorBlueprint(intensity=5, children=(WorkerBlueprint(),)),
         FaultPlan.of(fault(1.0, "root.0", "unlink"), fault(2.0, "root.0", "kill")),
         (),
         90.0,
@@ -77,7 +77,7 @@ SEEN_BY: dict[Mutation, Plan] = {
     engine_mutations.what_was_postponed_is_forgotten: POSTPONING,
     engine_mutations.what_was_postponed_comes_back_in_reverse: POSTPONING,
 }
-"""What takes more luck to find than a test should need."""
+"""The defects that take more luck to find than a test should need."""
 
 
 @pytest.mark.deep
@@ -86,7 +86,7 @@ def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         wrong(patch)
         if plan := SEEN_BY.get(wrong):
-            verdict = attempt(plan, None)
+            verdict = run_trial(plan, None)
             assert verdict is not None
             assert verdict.wrong
         else:
@@ -95,7 +95,7 @@ def test_is_caught(wrong: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("plan", SEEN_BY.values(), ids=[function.__name__ for function in SEEN_BY])
 def test_the_examples_that_find_a_mutation_pass_on_the_unchanged_engine(plan: Plan) -> None:
-    verdict = attempt(plan, None)
+    verdict = run_trial(plan, None)
     assert verdict is not None
     assert not verdict.wrong, str(verdict)
 

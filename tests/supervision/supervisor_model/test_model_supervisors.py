@@ -8,32 +8,36 @@ from __future__ import annotations
 
 from greenroom.supervision.testing import Fault, FaultPlan, Seed
 
-from .example_plan import Blueprint, Call, Plan, Strategy, Team, Worker, fault
-from .model_trial import attempt
+from .example_plan import Blueprint, Call, Plan, Strategy, SupervisorBlueprint, WorkerBlueprint, fault
+from .model_trial import run_trial
 from .prediction import predict
 
 
 def told(
-    tree: Team, *faults: Fault, calls: tuple[Call, ...] = (), stop_at: float = 90.0, whose: str = "root#1"
+    tree: SupervisorBlueprint,
+    *faults: Fault,
+    calls: tuple[Call, ...] = (),
+    stop_at: float = 90.0,
+    whose: str = "root#1",
 ) -> list[str]:
     """The lines about the children of one supervisor, from its first fault until the stop, without times."""
     plan = Plan(tree, FaultPlan(faults), calls, stop_at)
     for seed in (None, Seed(0), Seed(1)):
-        verdict = attempt(plan, seed)
+        verdict = run_trial(plan, seed)
         assert verdict is not None
         assert not verdict.wrong, str(verdict)
     lines = [line.split(maxsplit=1) for line in predict(plan).history[whose]]
     return [line for when, line in lines if faults[0].at <= float(when) < stop_at]
 
 
-def team(strategy: Strategy, *children: Blueprint, intensity: int = 1, period: int = 5) -> Team:
-    """A supervisor."""
-    return Team(strategy=strategy, children=children, intensity=intensity, period=period)
+def team(strategy: Strategy, *children: Blueprint, intensity: int = 1, period: int = 5) -> SupervisorBlueprint:
+    """A supervisor blueprint."""
+    return SupervisorBlueprint(strategy=strategy, children=children, intensity=intensity, period=period)
 
 
-KEPT = Worker()
-TEMPORARY = Worker(restart="temporary")
-TRANSIENT = Worker(restart="transient")
+KEPT = WorkerBlueprint()
+TEMPORARY = WorkerBlueprint(restart="temporary")
+TRANSIENT = WorkerBlueprint(restart="transient")
 CRASH = "crash Boom: raise"
 
 
@@ -112,7 +116,7 @@ def test_an_intensity_of_nothing_allows_no_restart() -> None:
 
 
 def test_every_attempt_to_restart_counts() -> None:
-    flaky = Worker(failures={2: "raise", 3: "raise", 4: "raise"})
+    flaky = WorkerBlueprint(failures={2: "raise", 3: "raise", 4: "raise"})
     lines = told(team("one_for_one", flaky, intensity=3), fault(1.0, "root.0", "kill"))
     assert lines[2:] == [
         "start root.0#2",
@@ -129,7 +133,7 @@ def test_every_attempt_to_restart_counts() -> None:
 
 
 def test_a_group_restart_goes_on_with_the_one_that_failed() -> None:
-    tree = team("rest_for_one", KEPT, KEPT, Worker(failures={2: "raise"}), KEPT, intensity=2)
+    tree = team("rest_for_one", KEPT, KEPT, WorkerBlueprint(failures={2: "raise"}), KEPT, intensity=2)
     assert told(tree, fault(1.0, "root.1", "kill"))[2:] == [
         "end root.3#1: shutdown",
         "end root.2#1: shutdown",
@@ -146,7 +150,7 @@ def test_a_group_restart_goes_on_with_the_one_that_failed() -> None:
 
 
 def test_messages_during_a_restart_attempt_are_handled_before_the_next() -> None:
-    slow = Worker(init=1.0, failures={2: "raise"})
+    slow = WorkerBlueprint(init=1.0, failures={2: "raise"})
     tree = team("one_for_one", slow, KEPT, intensity=3)
     lines = told(tree, fault(4.0, "root.0", "kill"), fault(4.5, "root.1", "kill"))
     assert lines[2:] == [
@@ -173,7 +177,7 @@ def test_a_supervisor_that_gives_up_is_a_child_that_ended() -> None:
 
 
 def test_children_of_a_killed_supervisor_die_of_that() -> None:
-    tree = team("one_for_one", team("one_for_one", KEPT, Worker(traps=True, terminate=0.5)))
+    tree = team("one_for_one", team("one_for_one", KEPT, WorkerBlueprint(traps=True, terminate=0.5)))
     assert told(tree, fault(1.0, "root.0", "kill"), whose="root.0#1") == [
         "end root.0.0#1: killed",
         "end root.0.1#1: killed",
@@ -193,7 +197,7 @@ def test_a_child_that_unlinked_is_not_missed_until_it_is_to_be_stopped() -> None
 
 
 def test_a_child_that_does_not_stop_in_time_is_killed() -> None:
-    slow = Worker(traps=True, terminate=4.0, shutdown=1.0)
+    slow = WorkerBlueprint(traps=True, terminate=4.0, shutdown=1.0)
     assert told(team("one_for_all", slow, KEPT), fault(1.0, "root.1", "kill"))[2:4] == [
         "end root.0#1: killed",
         "report shutdown_error 0: killed",
@@ -201,8 +205,8 @@ def test_a_child_that_does_not_stop_in_time_is_killed() -> None:
 
 
 def test_dynamic_children_are_stopped_together_and_reported_by_reason() -> None:
-    slow = Worker(traps=True, terminate=4.0, shutdown=1.0)
-    tree = team("one_for_one", Team(strategy="dynamic", template=True, children=(slow,)))
+    slow = WorkerBlueprint(traps=True, terminate=4.0, shutdown=1.0)
+    tree = team("one_for_one", SupervisorBlueprint(strategy="dynamic", template=True, children=(slow,)))
     hired = [fault(1.0 + number, f"root.0.{number}", "start_child") for number in range(2)]
     assert told(tree, *hired, fault(4.0, "root.0", "stop_normal"), whose="root.0#1")[-3:] == [
         "end root.0.0#1: killed",
@@ -212,14 +216,14 @@ def test_dynamic_children_are_stopped_together_and_reported_by_reason() -> None:
 
 
 def test_the_last_significant_child_ends_its_supervisor() -> None:
-    child = Worker(restart="transient", significant=True)
-    tree = Team(auto_shutdown="all_significant", children=(child, KEPT, child))
+    child = WorkerBlueprint(restart="transient", significant=True)
+    tree = SupervisorBlueprint(auto_shutdown="all_significant", children=(child, KEPT, child))
     lines = told(tree, fault(1.0, "root.0", "quit_normal"), fault(2.0, "root.2", "quit_normal"))
     assert lines == ["end root.0#1: normal", "end root.2#1: normal", "end root.1#1: shutdown"]
 
 
 def test_a_machine_at_work_keeps_the_rest_for_later_and_in_order() -> None:
-    tree = team("one_for_one", Worker(kind="machine", terminate=1.0))
+    tree = team("one_for_one", WorkerBlueprint(kind="machine", terminate=1.0))
     plan = Plan(
         tree,
         FaultPlan.of(fault(40.0, "root.0", "kill")),
@@ -250,13 +254,13 @@ def test_a_machine_at_work_keeps_the_rest_for_later_and_in_order() -> None:
         (40, "exited: killed"),
         (40, "exited: killed"),
     ]
-    verdict = attempt(plan, Seed(3))
+    verdict = run_trial(plan, Seed(3))
     assert verdict is not None
     assert not verdict.wrong, str(verdict)
 
 
 def test_a_task_stops_when_it_is_told_to() -> None:
-    task = Worker(kind="task", traps=True)
+    task = WorkerBlueprint(kind="task", traps=True)
     tree = team("one_for_all", task, KEPT)
     assert told(tree, fault(1.0, "root.1", "kill"))[2] == "end root.0#1: shutdown"
     assert told(tree, fault(1.0, "root.0", "stop_normal"))[:2] == [
@@ -273,7 +277,7 @@ def test_simultaneous_events_cannot_be_predicted() -> None:
         2.0,
     )
     assert predict(plan).races
-    assert attempt(plan, None) is None
+    assert run_trial(plan, None) is None
 
 
 def test_calls_end_with_the_answer_the_death_or_the_deadline() -> None:
@@ -298,6 +302,6 @@ def test_calls_end_with_the_answer_the_death_or_the_deadline() -> None:
         "answered",
         "exited: crash Boom: call",
     ]
-    verdict = attempt(plan, Seed(3))
+    verdict = run_trial(plan, Seed(3))
     assert verdict is not None
     assert not verdict.wrong, str(verdict)

@@ -21,7 +21,7 @@ HEAD = """
 
 @pytest.fixture
 def play(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
-    """Run a test file with the plugin, in the auto mode unless told otherwise."""
+    """Run a test file with the plugin, in auto mode by default."""
 
     def run(text: str, *arguments: str, mode: str = "auto") -> pytest.RunResult:
         pytester.makeini(f"[pytest]\ngreenroom_mode = {mode}\naddopts = -p no:randomly -p no:cacheprovider -W error\n")

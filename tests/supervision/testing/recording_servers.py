@@ -8,7 +8,7 @@ from greenroom.supervision import Caller, GenServer, later
 
 
 class Box(GenServer):
-    """Keeps things."""
+    """Stores things."""
 
     def __init__(self) -> None:
         self.things: list[str] = []
@@ -34,6 +34,6 @@ class Box(GenServer):
 
 
 class StubbornBox(Box):
-    """Hears of exit signals."""
+    """Traps exits."""
 
     traps_exit: ClassVar[bool] = True

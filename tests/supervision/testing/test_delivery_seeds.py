@@ -29,7 +29,7 @@ class Hand(GenServer):
 
 
 async def waves() -> Sequence[int]:
-    """Five processes are told something at once; the order in which they do it."""
+    """The order in which five processes handle simultaneous messages."""
     probe = Probe()
     hands = [await start(Hand, number, probe) for number in range(HANDS)]
     for hand in hands:
@@ -88,7 +88,7 @@ async def test_each_example_has_a_node_of_its_own_in_the_order_that_was_drawn(se
 
 
 def run_apart(seed: Seed) -> Sequence[int]:
-    """The same in a loop of another thread, since this thread has one running."""
+    """Run in a loop of another thread, since this thread's loop is running."""
     found: list[Sequence[int]] = []
     thread = threading.Thread(target=lambda: found.append(run(waves, seed=seed, leaks=False)))
     thread.start()

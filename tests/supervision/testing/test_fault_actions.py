@@ -54,7 +54,7 @@ def plan(what: str, target: str = "Box", at: float = 0.0, **more: Any) -> FaultP
 
 
 async def done(faults: FaultPlan) -> None:
-    """All faults have had their moment."""
+    """Wait until all faults were applied."""
     await (await inject(faults)).wait()
 
 
@@ -87,7 +87,7 @@ async def test_a_kind_that_there_is_not_is_refused_before_anything_happens() -> 
         await inject(FaultPlan.of(Fault(0, "kill", "Box"), Fault(0, "explode", "Box")))
 
 
-# --- whom
+# --- targets
 
 
 async def _house() -> None:
@@ -115,7 +115,7 @@ async def _house() -> None:
         (Fault(0, "suspend", "/office/Box"), []),
         (Fault(0, "suspend", "/Supervisor/**/desk 1"), [3]),
         (Fault(0, "suspend", "/**", which="all"), [1, 2, 3, 4, 5]),
-        (Fault(0, "suspend", "Nobody"), []),
+        (Fault(0, "suspend", "Missing"), []),
     ],
     ids=str,
 )
@@ -131,11 +131,13 @@ async def test_a_fault_hits_the_processes_that_its_target_names(
 
 async def test_the_target_of_a_fault_is_looked_up_when_its_time_comes() -> None:
     first = await start_supervised(Box)
-    injection = await inject(FaultPlan.of(Fault(1, "kill", "Box"), Fault(2, "kill", "Box"), Fault(3, "kill", "Nobody")))
+    injection = await inject(
+        FaultPlan.of(Fault(1, "kill", "Box"), Fault(2, "kill", "Box"), Fault(3, "kill", "Missing"))
+    )
     await injection.wait()
     assert [report.fault.at for report in injection.injected] == [1, 2]
     assert injection.injected[0].pid == first.pid != injection.injected[1].pid
-    assert [report.why for report in injection.missed] == ["no process matches Nobody"]
+    assert [report.why for report in injection.missed] == ["no process matches Missing"]
 
 
 async def test_faults_happen_on_time_counted_from_the_injection() -> None:

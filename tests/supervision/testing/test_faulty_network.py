@@ -18,7 +18,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @asynccontextmanager
 async def echo() -> AsyncGenerator[int]:
-    """A server that says everything again: its port."""
+    """An echo server; yields its port."""
     writers: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

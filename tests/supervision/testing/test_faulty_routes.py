@@ -25,7 +25,7 @@ pytestmark = pytest.mark.greenroom
 
 
 async def hear(me: Inbox, count: int = 1) -> list[InboundItem]:
-    """The next so many things that a wire has heard."""
+    """The next `count` items from a wire."""
     heard: list[InboundItem] = []
     while len(heard) < count:
         mail = await me.receive(lambda mail: isinstance(mail, Inbound | Exit), timeout=60)
@@ -35,18 +35,18 @@ async def hear(me: Inbox, count: int = 1) -> list[InboundItem]:
 
 
 def ids(heard: list[InboundItem]) -> list[object]:
-    """Whose answers they are."""
+    """The ids of the responses."""
     return [each.id for each in heard if isinstance(each, JsonRpcResponse | JsonRpcError)]
 
 
 def why(end: Exit) -> object:
-    """What the wire says that it died of."""
+    """The error with which the wire ended."""
     assert isinstance(end.reason, Shutdown)
     return end.reason.detail
 
 
 def call(id: int, tool: str = "echo") -> bytes:
-    """A call of a tool of the rogue's."""
+    """A call of a tool of the rogue server."""
     return encode_request(id, "tools/call", {"name": tool, "arguments": {"text": f"{id}"}})
 
 
@@ -124,7 +124,7 @@ async def test_a_garbled_response_is_reported_with_its_request() -> None:
 
 
 async def order_of(seed: int) -> list[object]:
-    """In which order five answers come that were shuffled."""
+    """The order in which five shuffled responses arrive."""
     async with inbox() as me:
         rough = FaultyRoute(RogueRoute(), seed=seed)
         wire = rough.open(me.pid)
@@ -203,7 +203,7 @@ def test_a_rule_for_no_message_is_refused() -> None:
 
 
 async def heard_of(manner: str, count: int, **options: Any) -> list[InboundItem]:
-    """What comes back from a rogue for one call."""
+    """The items that a rogue server sends for one call."""
     async with inbox() as me:
         wire = RogueRoute(manner, **options).open(me.pid)
         wire.send(call(1), 1)

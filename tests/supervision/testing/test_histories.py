@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def busy() -> History:
-    """Calls that end in each way there is."""
+    """Calls with each kind of outcome."""
     with record(messages=True) as recorder:
         box = await start_supervised(Box)
         assert await box.call(Box.put, "hat") == 1
@@ -195,7 +195,7 @@ A, B = "A <node.1>", "B <node.2>"
         (history(("died", A, None, None), ("died", A, None, None)), "two deaths"),
         (history(("died", A, None, None), ("born", A, None, None)), "after death"),
     ],
-    ids=["two", "first", "nobody", "reply", "call", "deaths", "born"],
+    ids=["two", "first", "unknown", "reply", "call", "deaths", "born"],
 )
 def test_violations_in_a_history_are_found(wrong: History, rule: str) -> None:
     (finding,) = check(wrong)

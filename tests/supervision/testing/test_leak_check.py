@@ -40,7 +40,7 @@ class Stubborn(GenServer):
 
 @contextmanager
 def leaking(*words: str) -> Generator[None]:
-    """The block leaves something behind, and the check says so in these words."""
+    """The block leaks, and the check says so in these words."""
     block = no_leaks()
     block.__enter__()
     yield

@@ -206,8 +206,8 @@ async def test_values_are_compared_with_wildcards() -> None:
 
 
 async def test_expect_down_refuses_an_unknown_name() -> None:
-    with pytest.raises(ActorError, match="no process is registered as 'nobody'"):
-        await Probe().expect_down("nobody")
+    with pytest.raises(ActorError, match="no process is registered as 'missing'"):
+        await Probe().expect_down("missing")
 
 
 async def test_replies_reach_it_from_other_processes(probe: Probe) -> None:

@@ -101,7 +101,7 @@ def test_a_plan_that_fails_only_once_is_not_shrunk(play: Callable[..., pytest.Ru
         """
         runs = []
 
-        @pytest.mark.faults(Fault(0, "kill", "Nobody"))
+        @pytest.mark.faults(Fault(0, "kill", "Missing"))
         async def test_flaky():
             runs.append(1)
             assert len(runs) > 1
@@ -109,7 +109,7 @@ def test_a_plan_that_fails_only_once_is_not_shrunk(play: Callable[..., pytest.Ru
         "--greenroom-shrink",
     )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["0 s: kill Nobody", "as JSON*"])
+    result.stdout.fnmatch_lines(["0 s: kill Missing", "as JSON*"])
 
 
 @pytest.mark.parametrize("marker", ['"kill"', "3"])

@@ -24,7 +24,7 @@ CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "para
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, bytes]:
-    """Its exit code, and all that it said to a greeting and a call."""
+    """The exit code, and the output for a handshake and a call."""
     heard = b"".join(json.dumps(each).encode() + b"\n" for each in (HELLO, CALL))
     said = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(heard)))

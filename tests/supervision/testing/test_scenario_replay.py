@@ -52,7 +52,7 @@ async def fragile():
     await Ref("till").call(Till.take, "a")
 '''
 
-PLAN = FaultPlan.of(Fault(0.5, "suspend", "Till", seconds=1), Fault(1, "raise", "@till"), Fault(3, "kill", "Nobody"))
+PLAN = FaultPlan.of(Fault(0.5, "suspend", "Till", seconds=1), Fault(1, "raise", "@till"), Fault(3, "kill", "Missing"))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_two_runs_print_the_same_byte_for_byte(shop: Path) -> None:
     assert (code, errors) == (0, "")
     assert printed.count(" called ") == 12 + 2  # and two of the fault that suspends
     assert "fault at 1 s: raise @till" in printed
-    assert "no fault at 3 s: kill Nobody, since no process matches Nobody" in printed
+    assert "no fault at 3 s: kill Missing, since no process matches Missing" in printed
     assert "died Till" in printed
 
 
@@ -124,7 +124,7 @@ def test_a_plan_is_shrunk_in_as_many_runs_as_there_may_be(shop: Path, capsys: py
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["shop.py:nobody"], "has no function called 'nobody'"),
+        (["shop.py:missing"], "has no function called 'missing'"),
         (["nowhere.py:shop"], "is not a scenario"),
         (["shop.py"], "is not a scenario"),
         (["plan.json:shop"], "is not a Python file"),
@@ -169,11 +169,11 @@ def test_a_scenario_may_inject_the_plan_itself() -> None:
 
 def test_an_exception_of_a_scenario_is_part_of_its_result() -> None:
     async def scenario() -> None:
-        await Ref[Cup]("nobody").call(Cup.sip)
+        await Ref[Cup]("missing").call(Cup.sip)
 
     played = play(scenario)
     assert played.failed
-    assert played.text() == "failed: NotRegistered: no process is registered as 'nobody'\n"
+    assert played.text() == "failed: NotRegistered: no process is registered as 'missing'\n"
 
 
 def test_how_it_failed_is_its_error_and_the_rules_that_it_broke() -> None:

@@ -105,7 +105,7 @@ async def test_kill_waits_for_the_end() -> None:
     with pytest.raises(NotRegistered):
         await kill(counter)
     with pytest.raises(NotRegistered):
-        await kill("nobody")
+        await kill("missing")
 
 
 async def test_kill_waits_for_the_successor_under_a_supervisor() -> None:

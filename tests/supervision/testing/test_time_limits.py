@@ -84,7 +84,7 @@ BUSY_IN_C = """
 
 
 def play(folder: Path, text: str, *, again: float = 0.2, last: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a file of tests with a limit of 0.3 s, by a pytest of its own."""
+    """Run a test file with a limit of 0.3 s, in a pytest of its own."""
     (folder / "conftest.py").write_text(
         f"from tests import time_limits\ntime_limits.AGAIN, time_limits.LAST = {again}, {last}\n"
     )
