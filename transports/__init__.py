@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # Each module and the names that this package exports from it. `python -m tests.house --write` derives it from the imports above.
 _HOMES: Final[dict[str, str]] = {
-    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.client.errors": "ConnectFailed ConnectionLost HttpError NodeEnded NotMcp ProcessDied "
     "RequestTooLarge ResponseTooLarge SessionGone SilentTooLong "
     "TransportError Unauthorized WireFull",
@@ -45,6 +44,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.transports.client.http_route": "HttpRoute SseRoute",
     "greenroom.transports.client.http_settings": "HttpSettings Trust",
     "greenroom.transports.client.interfaces": "FixedHeaders",
+    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.http_config": "HttpConfig",
 }
 

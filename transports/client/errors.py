@@ -173,7 +173,7 @@ class RequestTooLarge(HttpError):
 
 
 class SessionGone(HttpError):
-    """The server does not know our session any more."""
+    """The server has lost our session."""
 
     reason = "session_gone"
 

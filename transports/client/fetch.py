@@ -97,7 +97,7 @@ class Fetcher:
             writer.write(request)
             return await self._read(reader, address, method)
         except OSError as error:
-            raise ConnectionLost(f"{address.origin}: {error_text(error)} before the answer was complete") from None
+            raise ConnectionLost(f"{address.origin}: {error_text(error)} before the response was complete") from None
         finally:
             writer.transport.abort()  # closed at once: neither side has anything more to send
             with contextlib.suppress(OSError):
@@ -144,7 +144,7 @@ class Fetcher:
             if not data:
                 if head is not None and answers.eof():
                     return _fetched(head, body, address)
-                raise ConnectionLost(f"{address.origin}: it hung up before the answer was complete")
+                raise ConnectionLost(f"{address.origin}: it closed the connection before the response was complete")
 
 
 def _fetched(head: ResponseHead, body: bytearray, address: ServerUrl) -> FetchResponse:

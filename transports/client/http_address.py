@@ -165,7 +165,7 @@ class Guard:
                 fine = is_public(each) or (self.private and any(each in network for network in _PRIVATE))
             if not fine:
                 raise ForbiddenAddress(
-                    f"{host} leads to {ip}, which is not public: no connection is made to it on a server's word"
+                    f"{host} leads to {ip}, which is not public: it is not contacted on a server's word"
                 )
 
 
@@ -263,7 +263,7 @@ async def _race(
     loop: asyncio.AbstractEventLoop, targets: Sequence[_Target], made: list[socket.socket]
 ) -> socket.socket:
     running: set[asyncio.Task[socket.socket]] = set()
-    failure: BaseException = OSError(f"no address of {len(targets)} answers")
+    failure: BaseException = OSError(f"none of {len(targets)} addresses accepts a connection")
     left = list(targets)
     try:
         while left or running:

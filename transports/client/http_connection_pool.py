@@ -69,7 +69,7 @@ class QueuedRequest:
         """No connection could be made."""
         if not self.is_done:
             self.is_done = True
-            hung_up = ConnectFailed(f"{self.request.address.origin}: it hung up at once")
+            hung_up = ConnectFailed(f"{self.request.address.origin}: it closed the connection at once")
             self.request.on_failure(error or hung_up, unseen=True)
 
 
@@ -522,8 +522,8 @@ class PooledConnection(asyncio.Protocol):
             if isinstance(cause, NotMcp):
                 error: NotMcp | ConnectionLost = cause
             else:
-                told = "the server hung up" if cause is None else error_text(cause)
-                error = ConnectionLost(f"{origin}: {told} before the answer was complete")
+                told = "the server closed the connection" if cause is None else error_text(cause)
+                error = ConnectionLost(f"{origin}: {told} before the response was complete")
             try:
                 request.on_failure(error, unseen=False)
             except BaseException as broken:  # noqa: BLE001 - as in `_continue_input`

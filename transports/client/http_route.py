@@ -93,7 +93,7 @@ class HttpRoute:
         if logins or self.address.login:
             where = f"in its {min(logins)} header" if logins else "in its URL"
             raise ConfigError(
-                f"{self!r} has a login {where}, which each caller would show: give it as credentials instead"
+                f"{self!r} has a login {where}, which every caller would use: give it as credentials instead"
             )
 
     def with_credentials(self, credentials: Callable[[str], Credentials]) -> Self:

@@ -129,10 +129,10 @@ class HttpWire:
         settings = self.settings
         if len(self._in_flight) + len(self._waiting) >= settings.max_connections + settings.max_waiting:
             raise WireFull(
-                f"{len(self._in_flight) + len(self._waiting)} messages are under way to {self.description} already"
+                f"{len(self._in_flight) + len(self._waiting)} messages are queued or in flight to {self.description}"
             )
         if self._bytes_in_flight + len(frame) > settings.max_waiting_bytes and self._bytes_in_flight:
-            raise WireFull(f"{self._bytes_in_flight:,} bytes are under way to {self.description} already")
+            raise WireFull(f"{self._bytes_in_flight:,} bytes are queued or in flight to {self.description}")
         if id is None or self._legacy is not None:
             request = MessagePost(self, frame, id, ordered=ordered)
         else:
@@ -235,7 +235,7 @@ class HttpWire:
         session = head.get(b"mcp-session-id")
         if session:
             if not is_valid_session_id(session):
-                request._fail(NotMcp(f"{self.address.origin} gave a session id that cannot be sent back"))  # noqa: SLF001
+                request._fail(NotMcp(f"{self.address.origin} sent an invalid session id"))  # noqa: SLF001
             else:
                 self.session = session
 

@@ -99,7 +99,7 @@ class MemoryClientWire:
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
         if len(self._frames) >= MAX_QUEUED:
-            raise WireFull(f"{len(self._frames)} messages wait to be taken")
+            raise WireFull(f"{len(self._frames)} messages are queued already")
         self._frames.append((frame, id))
         self._queued.set()
 

@@ -505,7 +505,7 @@ class RequestPost(MessagePost):
             self._on_refusal()
             return
         if self._stream is not None:
-            self._on_stream_cut(ConnectionLost(f"{self.address.origin} ended the stream before the answer was on it"))
+            self._on_stream_cut(ConnectionLost(f"{self.address.origin} ended the stream before the reply"))
             return
         self._close()
         body = self._body if self._pieces is None else bytes(self._pieces)
@@ -562,7 +562,7 @@ class RequestPost(MessagePost):
 
     def _not_resumed(self, error: HttpError) -> None:
         if error.status == NOT_FOUND and self.wire.session:
-            self._give_up(ConnectionLost(f"{self.address.origin} does not know our session any more: {error}"))
+            self._give_up(ConnectionLost(f"{self.address.origin} has lost our session: {error}"))
             self.wire.session_gone(None, error, unseen=False)
         elif error.status in RETRY_LATER:
             self._on_stream_cut(error)

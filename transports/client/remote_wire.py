@@ -174,7 +174,7 @@ class RemoteWire:
         credit = self._credit
         if not credit.has_room(len(frame)):
             raise WireFull(
-                f"{credit.events} messages, {credit.size:,} bytes, wait for the process that is to send them"
+                f"{credit.events} messages, {credit.size:,} bytes, are queued for the process that sends them"
             )
         credit.spend(len(frame))
         self._send_op([WireOp.SEND, frame, id, ordered])

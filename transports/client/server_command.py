@@ -171,9 +171,9 @@ def _rebuild_command(
 def _checked_word(word: str | os.PathLike[str]) -> str:
     text = os.fspath(word)
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a path may be bytes, whatever its type says
-        raise ConfigError(f"a command is made of texts, and {word!r} is none")
+        raise ConfigError(f"a command's words must be str or paths, not {word!r}")
     if "\0" in text:
-        raise ConfigError(f"no word of a command can have a NUL in it: {text!r}")
+        raise ConfigError(f"a command's words must not contain NUL: {text!r}")
     return text
 
 

@@ -194,7 +194,7 @@ class LegacySseStream(OutgoingRequest):
         """The response must be an event stream."""
         self.wire.instance = instance_of(head)
         if head.kind != EVENTS:
-            self._fail(NotMcp(f"{self.address.description} has no stream of events"))
+            self._fail(NotMcp(f"{self.address.description} sends no event stream"))
             return
         self._stream = EventStream(self.wire.event_limits)
 
@@ -243,7 +243,7 @@ class LegacySseStream(OutgoingRequest):
     def on_alarm(self) -> None:
         """The first event is overdue, or the stream was silent for too long."""
         if not self.ready:
-            self._fail(NotMcp(f"{self.address.origin} did not say where to post to within {_ENDPOINT_TIMEOUT:g} s"))
+            self._fail(NotMcp(f"{self.address.origin} did not name the URL for posts within {_ENDPOINT_TIMEOUT:g} s"))
         elif self.is_silent(self._last_data_at):
             seconds = self.wire.settings.silence
             self._fail(SilentTooLong(f"{self.address.origin} has said nothing for {seconds:g} s"))

@@ -104,7 +104,7 @@ async def test_a_response_without_length_ends_with_its_connection_and_a_cut_one_
         assert answer.headers["x-a"] == "b"
     for cut in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{}"):
         async with document(raw(cut)) as server:
-            with pytest.raises(ConnectionLost, match="hung up before the answer was complete"):
+            with pytest.raises(ConnectionLost, match="closed the connection before the response was complete"):
                 await Fetcher(HERE)(server.url)
 
 
@@ -140,7 +140,7 @@ async def test_a_connection_reset_is_reported() -> None:
         received.reset()
 
     async with document(half) as server:
-        with pytest.raises(ConnectionLost, match="before the answer was complete"):
+        with pytest.raises(ConnectionLost, match="before the response was complete"):
             await Fetcher(HERE)(server.url)
 
 

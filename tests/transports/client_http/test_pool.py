@@ -60,7 +60,7 @@ async def test_a_connection_closed_at_once_has_received_nothing(monkeypatch: pyt
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
         assert isinstance(heard.error, ConnectFailed)
-        assert "it hung up at once" in str(heard.error)
+        assert "it closed the connection at once" in str(heard.error)
         assert (heard.id, heard.resend) == (id, True)
         assert isinstance(owner.wire.carrier, HttpConnectionPool)
         assert len(owner.wire.carrier) == 0
