@@ -171,7 +171,7 @@ async def a_killed_member_program_is_a_lost_machine(field: Field, folder: Path) 
         await gone(*below)
         member.process.wait()
         assert not field.inside(field.there)
-        return f"NoConnection after {heard}, nobody is left there after {clock}"
+        return f"NoConnection after {heard}, no process is left there after {clock}"
 
 
 @act
@@ -364,7 +364,7 @@ async def a_pool_there_is_cut_off_during_a_call_and_is_back(field: Field, folder
 
 
 @act
-async def an_annex_there_is_cut_off_during_a_call_and_is_back(field: Field, folder: Path) -> str:
+async def a_connection_process_there_is_cut_off_during_a_call_and_is_back(field: Field, folder: Path) -> str:
     async with cluster(folder) as stage:
         await machine(stage, field)
         process = ConnectionProcess("far", cluster=stage.cluster, requires={"gpu": True})

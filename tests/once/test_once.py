@@ -36,7 +36,7 @@ def test_no_call_is_done_twice_and_each_has_one_outcome(leg: str, calls: int, ro
     assert re.search(rf"^{calls:,} calls in \d+ s, 0 wrong", done.stdout, re.MULTILINE), done.stdout
 
 
-LOST = ConnectFailed("nobody there")
+LOST = ConnectFailed("no listener")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEY = b"k" * 32
 VERSION = "2025-11-25"
 ALICE = Peer("http", principal="alice")
-NOBODY = Peer("http")
+ANONYMOUS = Peer("http")
 
 
 class Store:
@@ -205,7 +205,7 @@ async def test_a_peer_with_a_session_on_another_node_finds_a_task_on_this_one(mo
 
 
 @pytest.mark.parametrize(
-    ("peer", "durable", "wraps"), [(NOBODY, False, False), (ALICE, False, True), (NOBODY, True, True)]
+    ("peer", "durable", "wraps"), [(ANONYMOUS, False, False), (ALICE, False, True), (ANONYMOUS, True, True)]
 )
 async def test_a_session_of_one_who_may_have_tasks_elsewhere_is_that_session_in_all_else(
     monkeypatch: pytest.MonkeyPatch,

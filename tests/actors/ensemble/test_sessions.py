@@ -35,7 +35,7 @@ def test_lists_reads_errors_and_what_is_only_told_cross_as_well(two: Town) -> No
     assert [tool["name"] for tool in client.ask(1, "tools/list")["result"]["tools"]][:2] == ["asks", "forever"]
     assert client.ask(1, "resources/read", uri="town://news")["result"]["contents"][0]["text"] == "news of 0"
     assert client.ask(1, "no/such")["error"]["code"] == -32601
-    assert client.ask(1, "tools/call", name="nobody")["error"]["code"] == -32602
+    assert client.ask(1, "tools/call", name="unknown")["error"]["code"] == -32602
     assert client.say(1, {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}) == 202
 
 

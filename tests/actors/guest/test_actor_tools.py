@@ -122,7 +122,7 @@ async def test_an_actor_that_ends_instead_of_answering_is_an_error_at_once_and_a
 
 
 async def test_an_actor_that_cannot_be_made_is_an_error(system: Any) -> None:
-    for actor in (f"{theirs.__name__}.Stillborn", "nowhere.Nobody"):
+    for actor in (f"{theirs.__name__}.Stillborn", "nowhere.Missing"):
         reply = await outcome(system, {"a": 1}, actor=actor, request=theirs.Add)
         assert reply.is_error
         assert f"{actor.rpartition('.')[2]} cannot be started" in reply.text or "not there" in reply.text

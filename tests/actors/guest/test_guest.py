@@ -121,7 +121,7 @@ def test_lists_say_whose_they_are_and_who_is_away(house: House) -> None:
 
 
 def test_invalid_guest_requests_are_refused(house: House) -> None:
-    assert house.refusal(CallTool("nobody", "forecast")) == "unknown_server"
+    assert house.refusal(CallTool("unknown", "forecast")) == "unknown_server"
     assert house.refusal(CallTool("weather", "nothing")) == "unknown_tool"
     assert house.refusal(CallTool("weather", "forecast", {"town": "Oslo"})) == "invalid_arguments"
     assert house.refusal(ReadResource("weather", "sky://never")) == "peer_error"
@@ -144,7 +144,7 @@ def test_before_it_is_connected_it_says_so(system: Any, tmp_path: Path) -> None:
     answer = ask(system, guest, CallTool("weather", "forecast", OSLO))
     assert isinstance(answer, Failed)
     assert answer.reason == "not_connected"
-    away = ask(system, guest, Connect("unix:@greenroom-test-nobody", key=b"k" * 32, timeout=0.2))
+    away = ask(system, guest, Connect("unix:@greenroom-test-unused", key=b"k" * 32, timeout=0.2))
     assert isinstance(away, Failed)
     assert (away.reason, "refused" in away.text) == ("away", True)
     for request in (

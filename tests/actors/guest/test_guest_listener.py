@@ -140,7 +140,7 @@ async def test_fields_that_are_missing_or_of_another_type_are_answered() -> None
             ("CallTool", {"server": 3, "tool": "forecast"}, "unknown_server"),
             ("ReadResource", {"server": "weather", "uri": []}, "bad_request"),
             ("GetPrompt", {"server": "weather"}, "bad_request"),
-            ("Subscribe", {"server": "nobody", "uri": "sky://now"}, "unknown_server"),
+            ("Subscribe", {"server": "unknown", "uri": "sky://now"}, "unknown_server"),
             ("Nonsense", {}, "bad_request"),
         ]
         for kind, fields, reason in rows:
@@ -296,7 +296,7 @@ def test_an_address_that_is_none_is_said_at_once(address: str) -> None:
 
 
 def test_a_link_to_a_missing_process_is_lost() -> None:
-    link = PollingLink("unix:@greenroom-test-nobody", KEY, "played guest", kind=KIND, largest=1)
+    link = PollingLink("unix:@greenroom-test-unused", KEY, "played guest", kind=KIND, largest=1)
     assert isinstance(link.over, LinkLost)
     assert link.pump() == []
     link.flush()

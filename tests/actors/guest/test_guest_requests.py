@@ -95,7 +95,7 @@ async def test_an_error_of_ours_is_not_said_to_be_theirs() -> None:
 
 
 async def test_an_unknown_server_is_an_error_that_lists_the_servers() -> None:
-    for fields in ({"server": "nobody"}, {"server": 5}):
+    for fields in ({"server": "unknown"}, {"server": 5}):
         kind, told = await said("ListTools", fields, weather=[], news=[])
         assert (kind, told["reason"]) == ("Failed", "unknown_server")
         assert "there is weather, news" in told["text"]

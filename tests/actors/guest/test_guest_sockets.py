@@ -126,8 +126,8 @@ async def test_a_door_takes_away_no_other_file_than_its_own(then: str, tmp_path:
     assert path.exists() == (then == "another")
 
 
-def nobody() -> Link:
-    raise AssertionError("nobody comes")
+def unexpected_link() -> Link:
+    raise AssertionError("no connection is expected")
 
 
 async def test_two_that_open_a_path_at_once_do_so_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ async def test_two_that_open_a_path_at_once_do_so_in_turn(tmp_path: Path, monkey
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         one = GuestSocket()
-        opening = asyncio.ensure_future(one.open(nobody, address))
+        opening = asyncio.ensure_future(one.open(unexpected_link, address))
         async with asyncio.timeout(10):
             while len(refused_locks) < 2:  # noqa: ASYNC110 - a count, not an event
                 await asyncio.sleep(0)
@@ -158,10 +158,10 @@ async def test_two_that_open_a_path_at_once_do_so_in_turn(tmp_path: Path, monkey
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         monkeypatch.setattr(doors, "_TRIES", 2)
         with pytest.raises(OSError, match="has locked the folder"):
-            await GuestSocket().open(nobody, address)
+            await GuestSocket().open(unexpected_link, address)
     finally:
         os.close(descriptor)
-    assert await one.open(nobody, address) == address
+    assert await one.open(unexpected_link, address) == address
     one.close()
     one.close()
 

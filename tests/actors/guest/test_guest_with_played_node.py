@@ -302,7 +302,7 @@ def test_subscriptions_are_renewed_after_a_reconnection_or_end(stage: Stage) -> 
         uri = wanted[int(number) - 1].uri
         stage.node.say(["answer", number, "Subscribed", {"server": "x", "uri": uri}])
     assert [type(each) for each in stage.ready()] == [Subscribed, Subscribed]
-    stage.node.say(["updated", "x", "sky://now", False], ["updated", "x", "nobody's", False])
+    stage.node.say(["updated", "x", "sky://now", False], ["updated", "x", "not subscribed", False])
     [update] = stage.ready()
     assert (type(update), update.gap, update.ticket) == (Updated, False, wanted[0].ticket)
 

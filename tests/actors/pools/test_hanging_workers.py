@@ -28,8 +28,8 @@ class StartLocks:
 
 
 def worker(*calls: FakeCall, begun: tuple[int, ...] = (), locks: Any = ...) -> WorkerState:
-    nobody: Any = None
-    made = WorkerState(nobody)
+    no_proxy: Any = None
+    made = WorkerState(no_proxy)
     made.locks = StartLocks(*begun) if locks is ... else locks  # type: ignore[assignment]
     made.calls.extend(calls)  # type: ignore[arg-type]
     return made

@@ -71,7 +71,7 @@ async def test_a_question_that_is_open_at_the_end_of_its_call_is_taken_back(hous
 async def test_a_url_elicitation_of_a_worker_is_registered_in_the_server(house: House) -> None:
     await opened(house, "sends_away")
     async with house.probe(capabilities={"elicitation": {"url": {}}}) as probe:
-        with pytest.raises(PeerError, match="visit a page first"):
+        with pytest.raises(PeerError, match="open a page first"):
             await probe.call("sends_away")
         assert house.company.peers.elicitation_complete(odd_handlers.PAGE)
         assert await probe.wait_for_notifications("notifications/elicitation/complete") == [
@@ -82,7 +82,7 @@ async def test_a_url_elicitation_of_a_worker_is_registered_in_the_server(house: 
 async def test_a_completed_elicitation_in_a_worker_is_reported_to_the_session(house: House) -> None:
     await opened(house, "sends_away", "has_seen")
     async with house.probe(capabilities={"elicitation": {"url": {}}}) as probe:
-        with pytest.raises(PeerError, match="visit a page first"):
+        with pytest.raises(PeerError, match="open a page first"):
             await probe.call("sends_away")
         assert text_of(await probe.call("has_seen")) == "True"
         assert await probe.wait_for_notifications("notifications/elicitation/complete") == [

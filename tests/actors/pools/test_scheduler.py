@@ -481,7 +481,7 @@ async def test_a_handler_that_cannot_be_loaded_says_so_to_each_caller_and_why_to
 def _mislead(scheduler: Any, number: int, place: Any) -> None:
     from greenroom.actors.pools.handler_spec import HandlerSpec, _encoder  # noqa: PLC0415 - here only
 
-    scheduler._plans[number] = _encoder.encode(HandlerSpec("tool", "add", place, None, {}))
+    scheduler._specs[number] = _encoder.encode(HandlerSpec("tool", "add", place, None, {}))
 
 
 async def test_a_worker_that_dies_idle_is_not_restarted_again_and_again(house: House) -> None:

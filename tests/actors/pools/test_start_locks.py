@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 CALLS = 3 * 4096
 BEGINS = f"""
 import os, sys
-from greenroom.actors.pools.remote_call import Claims
+from greenroom.actors.pools.remote_call import StartLocks
 
-claims = Claims.opened(sys.argv[1])
+locks = StartLocks.opened(sys.argv[1])
 print("here", flush=True)
 sys.stdin.readline()
-begun = [number for number in range(1, {CALLS}) if claims.begin(number)]
+begun = [number for number in range(1, {CALLS}) if locks.begin(number)]
 print(*begun, flush=True)
 if sys.argv[2:]:
     os.closerange(3, 4096)

@@ -100,7 +100,7 @@ async def test_an_error_that_a_handler_raises_on_purpose_is_the_answer(house: Ho
     assert refused.value.to_wire() == {"code": -32001, "message": "not today", "data": {"why": "rain"}}
 
 
-@pytest.mark.parametrize(("name", "kind"), [("quits", "SystemExit"), ("shapes", "UnknownShape")])
+@pytest.mark.parametrize(("name", "kind"), [("quits", "SystemExit"), ("shapes", "UnserializableResult")])
 async def test_a_crash_is_answered_in_general_terms_and_reported_at_home(house: House, name: str, kind: str) -> None:
     crashes: list[str] = []
 

@@ -88,7 +88,7 @@ async def test_names_that_are_no_text_are_told_byte_for_byte(tmp_path: Path) -> 
 async def test_too_large_boot_messages_are_refused_and_end_no_other_node() -> None:
     async with staged() as stage:
         hand = await stage.hand(await stage.host())
-        for wanted, why in (({"env": {"A": "x" * 1_000_000}}, "look at its env"), ({"preload": (ODD,)}, "no text")):
+        for wanted, why in (({"env": {"A": "x" * 1_000_000}}, "look at its env"), ({"preload": (ODD,)}, "is not text")):
             with pytest.raises(StartFailed) as failed:
                 await stage.host(**wanted)
             assert isinstance(failed.value.__cause__, NodeFailed)

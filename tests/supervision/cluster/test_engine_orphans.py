@@ -95,8 +95,8 @@ def test_a_program_that_captures_the_output_goes_on_when_the_application_has_end
 
 FORKING = """
 import os, signal, sys
-from greenroom.supervision.cluster.bootstrap import Death pipe
-line = Death pipe()
+from greenroom.supervision.cluster.bootstrap import DeathPipe
+line = DeathPipe()
 theirs = os.dup(line.reading)
 line.handed_over()
 child = os.fork()

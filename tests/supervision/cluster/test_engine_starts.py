@@ -80,8 +80,8 @@ async def test_a_program_that_is_no_python(monkeypatch: pytest.MonkeyPatch) -> N
 
 ORPHAN = """
 import signal, socket, sys
-from greenroom.supervision.cluster import pids
-pids.take_name("gr-thespian")
+from greenroom.supervision.cluster import os_processes
+os_processes.set_process_name("gr-thespian")
 kept = socket.create_server(("127.0.0.1", 0))
 print(kept.getsockname()[1], flush=True)
 signal.pause()  # greenroom.supervision.cluster.daemon_main is what its command line has to name

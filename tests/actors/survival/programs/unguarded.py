@@ -26,7 +26,7 @@ def area(box: Box) -> int:
 async def where(ctx: Context) -> str:
     """Who answers, and what this file is called there."""
     await ctx.info("here")
-    print("this goes to nobody")  # noqa: T201 - what it is about
+    print("this output is lost")  # noqa: T201 - what it is about
     return f"{os.getpid()} {__name__}"
 
 

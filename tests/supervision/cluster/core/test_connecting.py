@@ -124,7 +124,7 @@ async def test_a_node_that_answers_under_another_name_is_lost_at_once() -> None:
 
 async def test_an_address_without_a_listener_is_an_error_at_once() -> None:
     async with here() as one:
-        for address in ("unix:@nobody-listens-here", "unix:/nobody/listens", "tcp:127.0.0.1:1"):
+        for address in ("unix:@unused-address", "unix:/no/listener", "tcp:127.0.0.1:1"):
             with pytest.raises(LinkRefused, match="no node could be reached"):
                 await one.connect((address,))
         for address in ("", "unix:", "tcp:", "tcp:localhost", "http://x", "tcp:h:port"):
@@ -132,7 +132,7 @@ async def test_an_address_without_a_listener_is_an_error_at_once() -> None:
                 await one.connect((address,))
         with pytest.raises(LinkRefused, match="no address"):
             await one.connect(())
-        one.introduce("two", ("unix:@nobody-listens-here",))
+        one.introduce("two", ("unix:@unused-address",))
         calls = [asyncio.create_task(Ref[Any](Pid("two", 1, n)).within(None).ask(1)) for n in range(3)]
         for call in calls:
             with pytest.raises(ProcessExited) as caught:

@@ -305,7 +305,7 @@ async def test_operations_of_local_processes_only_are_refused_with_a_reason() ->
             link(On("bob", "two"))
         with pytest.raises(ActorError, match="each node has names of its own"):
             register("carl", ref.pid)
-        with pytest.raises(ActorError, match="known there"):
+        with pytest.raises(ActorError, match="knows which process"):
             whereis(On("bob", "two"))
         with pytest.raises(ActorError, match="look into it there"):
             await introspect.get_state(ref)
