@@ -1,6 +1,6 @@
 """The calls of one session: each runs in a worker and gets exactly one reply.
 
-This is part of the session's process, which owns the table. Workers send their job's reply to the session; clocks
+This is part of the session's process, which owns the table. Workers send their job's reply to the session; timers
 send deadlines. A cancelled call's flag is raised at once, and its worker gets an exit signal after a grace period;
 the reply waits for neither. When a worker dies without a reply, the session replies with a general error; the details
 are in the reports.
@@ -302,6 +302,11 @@ def _http_status(call: SessionCall) -> int:
     """The HTTP status of an error reply. A failed `initialize` is 500: without a session, the status is all the client sees."""
     return 500 if call.method == "initialize" else 200
 
+
+# --- The table of the calls in flight.
+# An entry is made when its request arrives, under the session's own number, with the peer's id beside it. The first cause
+# of an end (the result, a cancellation, the deadline, the worker's death, the session's end) takes the entry, and with it
+# the right to reply; later causes find nothing. A worker whose call has its reply is remembered until it has ended.
 
 NEVER: Final = math.inf
 _REMEMBERED_IDS: Final = 64
