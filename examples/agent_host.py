@@ -1,7 +1,7 @@
-"""A model and its servers: a host shows it their tools, does what it wants done, and hands the results back in its own shape.
+"""A model and its servers: a host shows the model the servers' tools, makes its calls, and returns the results in the provider's format.
 
-The model is a script here, and makes the mistakes that models make: it leaves out an argument, and wants a tool that there is not. Put any
-provider's client in its place: what goes in and comes out are its own dictionaries.
+The model is a script here, with typical mistakes: it leaves out an argument, and calls a tool that does not exist. Replace it by any
+provider's client: input and output are dictionaries in the provider's format.
 
 Run it: `python examples/agent_host.py`. It prints
 
@@ -50,10 +50,10 @@ def now() -> str:
 
 
 class ScriptedModel:
-    """Speaks as one provider's API does: blocks of text, and of tools that it wants to use."""
+    """Answers like a provider's API: with blocks of text, and blocks of tool calls."""
 
     def __init__(self) -> None:
-        """It knows what it will say."""
+        """Prepare the answers."""
         self.script: list[tuple[str, dict[str, Any]]] = [
             ("library__search", {"words": "erlang"}),
             ("library__borrow", {"number": "1"}),
@@ -73,7 +73,7 @@ class ScriptedModel:
 
 
 async def main() -> None:
-    """The loop that every agent has at its heart."""
+    """The loop of an agent: ask the model, make its calls, return the results."""
     model = ScriptedModel()
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Lend me a book on Erlang."}]
     async with Host({"library": library, "clock": clock}) as host:

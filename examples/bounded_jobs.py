@@ -1,4 +1,4 @@
-"""A hundred jobs, eight at a time, and some of them fail: the others are done, and each failure has its reason.
+"""A hundred jobs, at most eight at a time, some of which fail: the others succeed, and each failure has its reason.
 
 Run it: `python examples/bounded_jobs.py`. It prints
 
@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 
 from greenroom.supervision import Completed, Exited, stream
-from greenroom.supervision.testing import run  # the clock jumps: an example should not keep its reader waiting
+from greenroom.supervision.testing import run  # virtual time: the example takes no real time
 
 
 async def fetch(number: int) -> str:
-    """Stands for a request to somewhere."""
+    """Stands for a request over the network."""
     await asyncio.sleep(3600 if number == 50 else 0.1)
     if number % 13 == 0 and number < 70:
         raise ValueError("unlucky")
@@ -28,7 +28,7 @@ async def fetch(number: int) -> str:
 
 
 async def main() -> None:
-    """Each job is a process of its own; one that takes too long is killed."""
+    """Run each job as a process of its own; a job that takes too long is killed."""
     pages: list[str] = []
     failures: list[str] = []
     number = 0

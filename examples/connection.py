@@ -1,8 +1,8 @@
-"""A server that needs something outside, which is not always there: it starts without it, and says so until it is.
+"""A server with a database that is not always reachable: it starts without the connection, and answers "not now" until it has one.
 
-A process that crashed whenever its database is down would use up the patience of its supervisor within a moment, and
-take its neighbours down with it. That the other side is away is no bug; it is a state. So `init` does not connect, the
-server tries by a timer, and answers "not now" meanwhile.
+A process that crashed whenever its database is down would exceed its supervisor's restart limit within a moment, and
+take its siblings down. An unreachable database is not a bug but a state. So `init` does not connect; a timer does, with
+back-off.
 
 Run it: `python examples/connection.py`. It prints
 
@@ -18,62 +18,62 @@ from __future__ import annotations
 import asyncio
 
 from greenroom.supervision import Continue, GenServer, Reject, send_after, start
-from greenroom.supervision.testing import run  # the clock jumps: an example should not keep its reader waiting
+from greenroom.supervision.testing import run  # virtual time: the example takes no real time
 
 
 class AwayError(Exception):
-    """The other side cannot be reached now."""
+    """The database cannot be reached now."""
 
 
 class Database:
-    """Stands for something outside, which is up from the fifth second on."""
+    """Stands for a database that is up from the fifth second on."""
 
     async def connect(self) -> None:
-        """Fails before that."""
+        """Connect; fails before the fifth second."""
         if asyncio.get_running_loop().time() < 5:
             raise OSError("connection refused")
 
     async def fetch(self) -> str:
-        """Some data."""
+        """Return a row."""
         return "row 1"
 
 
 class Rows(GenServer):
-    """Owns the connection."""
+    """Owns the connection to the database."""
 
     def __init__(self, database: Database) -> None:
-        """Nothing that can fail happens here."""
+        """Make no connection yet: `__init__` cannot fail."""
         self.database = database
         self.connected = False
         self.pause = 0.5
 
     def init(self) -> Continue:
-        """The caller that starts us does not wait for the other side."""
+        """Start without a connection, so that the supervisor does not wait for the database."""
         return Continue("connect")
 
     async def handle_continue(self, token: object) -> None:
-        """Try, and try again later."""
+        """Try to connect, and retry later after a failure."""
         try:
             await self.database.connect()
-        except OSError:  # the one failure that we expect; any other is a bug, and may crash us
+        except OSError:  # the one expected failure; any other is a bug and may crash the process
             self.pause *= 2
             send_after(self.pause, self.pid, token)
         else:
             self.connected = True
 
     async def handle_info(self, message: object) -> None:
-        """The time to try again has come."""
+        """Retry on the timer."""
         await self.handle_continue(message)
 
     async def row(self) -> str:
-        """A row, or `AwayError`: the caller decides whether it can wait."""
+        """Return a row, or raise `AwayError`: the caller decides whether to wait."""
         if not self.connected:
             raise Reject(AwayError(f"away, try again in {self.pause:g} s"))
         return await self.database.fetch()
 
 
 async def main() -> None:
-    """Ask at several moments."""
+    """Ask for a row at several moments."""
     rows = await start(Rows, Database())
     loop = asyncio.get_running_loop()
     for moment in (0, 1, 3, 7, 8):

@@ -1,4 +1,4 @@
-"""A server whose tools take their process down, each in its own way, while another goes on answering.
+"""A server whose isolated tools crash their processes in various ways, while another tool keeps answering.
 
 Run it: `python examples/crash_on_purpose.py`. It prints
 
@@ -6,8 +6,8 @@ Run it: `python examples/crash_on_purpose.py`. It prints
     leave: Tool execution failed: its process exited with code 7
     hoard: Tool execution failed: it needed more than the 200 MiB of memory that its process may have
     spin: Tool execution failed: its process was ended by signal 24 (SIGXCPU): it used more CPU time than its limit
-    add was called all the while, and not one call was lost
-    every process that died was somebody else
+    add was called all the time, and no call was lost
+    the server's own process was never the one that died
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ import os
 
 from greenroom import Client, Pool, Server
 
-logging.disable(logging.CRITICAL)  # the reports say all of this too, with stacks
+logging.disable(logging.CRITICAL)  # the log would repeat all of this, with stacks
 server = Server("crash on purpose")
 alone = Pool(size=2, memory=200 * 1024 * 1024, cpu=1)
 
 
 @server.tool
 async def add(a: int, b: int) -> int:
-    """Runs in the server's own process, among all others."""
+    """Runs in the server's own process."""
     return a + b
 
 
 @server.tool(isolation=alone)
 def segfault() -> str:
-    """Read what is at address zero, as a broken extension does."""
+    """Read address zero, as a broken C extension might."""
     return str(ctypes.string_at(0))
 
 
 @server.tool(isolation=alone)
 def leave() -> None:
-    """Go without a word: not even an exception."""
+    """Exit the process at once, without an exception."""
     os._exit(7)
 
 
 @server.tool(isolation=alone)
 def hoard() -> None:
-    """Take memory for ever."""
+    """Allocate memory without end."""
     taken: list[bytearray] = []
     while True:
         taken.append(bytearray(10_000_000))
@@ -52,19 +52,19 @@ def hoard() -> None:
 
 @server.tool(isolation=alone)
 def spin() -> None:
-    """Compute for ever."""
+    """Compute without end."""
     while True:
         pass
 
 
 @server.tool(isolation=alone)
 def who() -> int:
-    """Which process it is that runs these."""
+    """The process id of the server itself."""
     return os.getpid()
 
 
 async def main() -> None:
-    """Break one after the other, and look who notices."""
+    """Call the crashing tools one after the other, and `add` all the time."""
     async with Client(server) as client:
         answered = 0
 
@@ -84,9 +84,9 @@ async def main() -> None:
         neighbour.cancel()
         await asyncio.wait([neighbour])
         if answered > 100 and neighbour.cancelled():
-            print("add was called all the while, and not one call was lost")
+            print("add was called all the time, and no call was lost")
         if os.getpid() not in workers and len(workers) > 3:
-            print("every process that died was somebody else")
+            print("the server's own process was never the one that died")
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A client of a program: it is started, asked, killed in the middle, and asked again.
+"""A client of a server program: the program is started, called, killed during a call, and called again.
 
 Run it: `python examples/echo_client.py`. It prints
 
@@ -22,18 +22,18 @@ server = Server("echo")
 
 @server.tool
 def echo(text: str) -> str:
-    """Say the same."""
+    """Return the text."""
     return text
 
 
 @server.tool
 def fall_over() -> None:
-    """Take the whole program with it."""
+    """End the whole program."""
     os._exit(3)
 
 
 async def main() -> None:
-    """The client."""
+    """Call the server."""
     async with Client(Command(sys.executable, __file__, "serve"), name="echo") as client:
         print("tools:", ", ".join(tool.name for tool in await client.list_tools()))
         print(await client.call("echo", text="hello"))
@@ -41,7 +41,7 @@ async def main() -> None:
             await client.call("fall_over")
         except RequestLost as error:
             print("lost:", getattr(error.cause, "reason", error.cause))
-        print(await client.call("echo", text="hello again"))  # by a new process, which the client started unasked
+        print(await client.call("echo", text="hello again"))  # answered by a new process, which the client has started
 
 
 if __name__ == "__main__":

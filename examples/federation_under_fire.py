@@ -1,6 +1,6 @@
-"""Three servers behind one host, while a plan of faults runs: what each caller gets, and that the tree is the same afterwards.
+"""Three servers behind one host, while a plan of faults runs: the result of each call, and the unchanged tree afterwards.
 
-On virtual time, so that fourteen seconds take none.
+It runs on virtual time, so fourteen seconds take none.
 
 Run it: `python examples/federation_under_fire.py`. It prints
 
@@ -14,7 +14,7 @@ Run it: `python examples/federation_under_fire.py`. It prints
     done twice: []
     the tree is the same: True
     started again: bank/connection, bank/probe, post/probe, shop/refresher, shop/probe
-    what must never be, and was: []
+    violated invariants: []
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ done: Counter[str] = Counter()
 
 
 def serving(name: str) -> Server:
-    """A server with one tool, which takes a second and must not happen twice."""
+    """A server with one tool, which takes a second and must not run twice for one call."""
     server = Server(name)
 
     @server.tool
@@ -59,8 +59,8 @@ def serving(name: str) -> Server:
     return server
 
 
-async def told(host: Host, name: str, number: int) -> str:
-    """The one outcome that a call has."""
+async def outcome(host: Host, name: str, number: int) -> str:
+    """The outcome of a call."""
     try:
         return f"{await host.call(f'{name}:order', number=number)}"
     except (ClientError, PeerError) as error:
@@ -68,12 +68,12 @@ async def told(host: Host, name: str, number: int) -> str:
 
 
 def shape(branch: Branch) -> tuple[str, Any]:
-    """Which child stands under which, whichever process it is by now; a process that only does a piece of work is left out."""
+    """The tree of child ids, independent of pids; short-lived processes are left out."""
     return branch.label, sorted(shape(each) for each in branch.children if each.id is not None)
 
 
 def restarts(branch: Branch, above: str = "") -> dict[str, int]:
-    """How often each was started again."""
+    """The number of restarts of each child."""
     path = f"{above}/{branch.id}".removeprefix("/")
     found = {path: branch.restarts} if branch.restarts else {}
     for each in branch.children:
@@ -82,7 +82,7 @@ def restarts(branch: Branch, above: str = "") -> dict[str, int]:
 
 
 async def main() -> None:
-    """Seven rounds of calls, six of which are hit."""
+    """Make seven rounds of calls, six of which meet a fault."""
     names = ("shop", "bank", "post")
     async with Host({name: serving(name) for name in names}) as host:
         await host.tools()
@@ -91,7 +91,7 @@ async def main() -> None:
         injection = await inject(PLAN)
         for number, fault in enumerate([*PLAN.faults, None], 1):
             await asyncio.sleep(1)
-            heard = await asyncio.gather(*(told(host, name, number) for name in names))
+            heard = await asyncio.gather(*(outcome(host, name, number) for name in names))
             outcomes = ", ".join(f"{name} {what}" for name, what in zip(names, heard, strict=True))
             print(f"{f'{fault.what} {fault.target}' if fault else 'nothing':34} {outcomes}")
         await injection.close()
@@ -101,8 +101,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # that they die is what this is about
+    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # deaths are expected here
     played = play(main)
-    print("what must never be, and was:", list(played.findings))
+    print("violated invariants:", list(played.findings))
     if played.error is not None:
         raise played.error

@@ -1,4 +1,4 @@
-"""One server for all: two upstreams behind one, each client with a conversation of its own with them, one upstream that is away.
+"""A gateway: one server in front of two upstreams, each client with its own upstream sessions, and an upstream that is down.
 
 Run it: `python examples/gateway.py`. It prints
 
@@ -36,7 +36,7 @@ class Consent:
 
 @notes.tool
 async def add(ctx: Context, what: str) -> str:
-    """Write something down. What was written belongs to the session."""
+    """Add a note to the session's notes."""
     mine = _notes.setdefault(ctx.session_id, [])
     mine.append(what)
     return ", ".join(mine)
@@ -44,7 +44,7 @@ async def add(ctx: Context, what: str) -> str:
 
 @notes.tool
 async def ask(ctx: Context) -> str:
-    """Ask the user whose call this is."""
+    """Ask the user of the calling client."""
     answer = await ctx.elicit("May I tidy up?", Consent)
     return "Bob says yes" if isinstance(answer, Accepted) and answer.value.yes else "not now"
 
@@ -54,23 +54,23 @@ weather = Server("weather")
 
 @weather.tool
 async def forecast(city: str) -> str:
-    """The weather of tomorrow."""
+    """Tomorrow's weather."""
     return f"sunny in {city}"
 
 
 def agree(request: ElicitationRequest) -> Any:
-    """Bob's user."""
+    """Answer Bob's question."""
     print("Bob is asked:", request.message)
     return request.accept({"yes": True})
 
 
 async def main() -> None:
-    """A gateway, and two clients of it. Over HTTP it is `front.run("http")`."""
+    """Run a gateway and two clients. Over HTTP it is `front.run("http")`."""
     front = Server("front")
 
     @front.tool
     def version() -> str:
-        """The gateway has tools of its own as well."""
+        """A tool of the gateway itself."""
         return "1.0"
 
     front.mount(Host({"notes": notes, "weather": weather, "offline": "http://127.0.0.1:9/mcp"}, patience=0.2))
@@ -88,5 +88,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # that one is away is what this is about
+    logging.getLogger("greenroom").setLevel(logging.CRITICAL)  # an upstream that is down is expected here
     asyncio.run(main())

@@ -1,7 +1,7 @@
-"""Two machines: a tool and a server's connection run on the other one, which loses its power in the middle of a call, and comes back.
+"""Two machines: a tool and a server's connection run on the second one, which loses power during a call, and comes back.
 
-Both are this computer here, so that it can be run: the other machine is a program that listens on 127.0.0.1, as everything does. On a machine of
-its own it is the same program with another address, and not a line of this one is different.
+Here both are this computer: the second machine is a program that listens on 127.0.0.1. On a separate machine it is the same program with another
+address, and this file stays unchanged.
 
 Run it: `python examples/machines.py`. It prints
 
@@ -9,8 +9,8 @@ Run it: `python examples/machines.py`. It prints
     frame 1, drawn on render
     the wiki says forty-two
     render is lost
-    Tool execution failed: its process was lost: nobody could tell how it ended
-    tools/call: the process that kept the connection was lost: nobody could tell how it ended (it may have been done or not)
+    Tool execution failed: its process was lost: its exit status is unknown
+    tools/call: the process that kept the connection was lost: its exit status is unknown (it may have been done or not)
     draw: Tool execution failed: its process could not be started: no machine of the cluster fits
     render has joined: it has gpu=True
     frame 2, drawn on render
@@ -36,12 +36,12 @@ from greenroom.host import ConnectionProcess
 from greenroom.supervision import Inbox, Node, Ref, Supervisor, inbox, start
 from greenroom.supervision.cluster import Cluster, ClusterMembership, ClusterSettings, MachineDown, MachineUp, write_key
 
-logging.disable(logging.CRITICAL)  # the reports tell of each loss, too
+logging.disable(logging.CRITICAL)  # the log would repeat each loss
 HERE = Path(__file__).resolve()
 NEEDS = {"gpu": True}
 
 
-# --- what runs on the other machine; this file has to be there as well
+# --- code for the second machine, which needs this file as well
 
 
 def draw(frame: int) -> str:
@@ -50,7 +50,7 @@ def draw(frame: int) -> str:
 
 
 async def draw_for_ever(ctx: Context) -> None:
-    """Draw something that is never done."""
+    """Draw without end."""
     await ctx.progress(0)
     await asyncio.Event().wait()
 
@@ -60,42 +60,42 @@ wiki = Server("wiki")
 
 @wiki.tool
 async def ask() -> str:
-    """Give the answer, at once."""
+    """Answer at once."""
     return "forty-two"
 
 
 @wiki.tool
 async def ponder(ctx: Context) -> None:
-    """Never give an answer."""
+    """Never answer."""
     await ctx.progress(0)
     await asyncio.Event().wait()
 
 
-# --- that machine
+# --- the second machine
 
 
 class Machine:
-    """The program that an operator would start there, or rather have started by the system."""
+    """The machine's program, which an operator would run as a system service."""
 
     def __init__(self, name: str, convention: str, key: Path) -> None:
-        """It runs from now on."""
+        """Start the program."""
         self.name = name
         words = f"--convention {convention} --key-file {key} --listen 127.0.0.1 --name {name} --capability gpu=true"
         self._words = [sys.executable, "-m", "greenroom.supervision.cluster.member", *words.split()]
         self.switch_on()
 
     def switch_on(self) -> None:
-        """Begin."""
+        """Start the program again."""
         environment = {**os.environ, "MACHINE": self.name}
-        self._program = subprocess.Popen(self._words, env=environment, stderr=subprocess.DEVNULL)  # noqa: S603 - our own words
+        self._program = subprocess.Popen(self._words, env=environment, stderr=subprocess.DEVNULL)  # noqa: S603 - fixed words
 
     def lose_power(self) -> None:
-        """Be gone without a word."""
+        """Kill the program."""
         self._program.kill()
         self._program.wait()
 
     def stop(self) -> None:
-        """End in order."""
+        """Stop the program in order."""
         self._program.terminate()
         self._program.wait()
 
@@ -104,12 +104,12 @@ class Machine:
 
 
 async def main() -> None:
-    """Have a cluster, and one machine in it."""
+    """Run a cluster with one machine."""
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "cluster.key"
         write_key(key)
         convention = f"127.0.0.1:{free_port()}"
-        cluster = Cluster(ClusterSettings(convention=convention, key_file=key, listen="127.0.0.1", machine="desk"))
+        cluster = Cluster(ClusterSettings(convention=convention, key_file=key, listen="127.0.0.1", machine="local"))
         async with Node(log=False), inbox() as me:
             await start(Supervisor, [cluster.child_spec()])
             await cluster.machines.call(ClusterMembership.watch, Ref[Any](me.pid))
@@ -121,7 +121,7 @@ async def main() -> None:
 
 
 async def use(cluster: Cluster, me: Inbox, render: Machine) -> None:
-    """A server with tools that need a machine, and a host that has a server asked from there."""
+    """Call tools that run on the machine, and a server whose connection runs there."""
     server = Server("studio")
     pool = Pool(size=2, cluster=cluster, requires=NEEDS)
     server.tool(isolation=pool)(draw)
@@ -158,13 +158,13 @@ async def use(cluster: Cluster, me: Inbox, render: Machine) -> None:
 
 
 async def joined(me: Inbox) -> None:
-    """Wait for a machine."""
+    """Wait until a machine joins."""
     event = await me.receive(lambda event: isinstance(event, MachineUp), timeout=30)
     print(event.name, "has joined: it has", ", ".join(f"{name}={value}" for name, value in event.capabilities.items()))
 
 
 async def ready(host: Host, name: str) -> None:
-    """Wait until a server is there again: calls of one that is away are refused at once."""
+    """Wait until a server is connected again: calls to an unreachable server are refused at once."""
     async with aclosing(host.watch()) as standings:
         async for standing in standings:
             if standing.id == name and standing.state.value == "ready":
@@ -172,7 +172,7 @@ async def ready(host: Host, name: str) -> None:
 
 
 def free_port() -> int:
-    """Where the cluster can meet; that of a real one is chosen once, and known to all."""
+    """A free port for the cluster; a real cluster has a fixed one."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
 

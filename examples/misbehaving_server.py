@@ -1,4 +1,4 @@
-"""A server for trying out what others make of it: over stdio, it echoes, fails, is slow, hangs, dies and floods.
+"""A server for tests of clients: over stdio, it echoes, fails, is slow, hangs, dies and floods.
 
 With `--serve` it is the server, and with `--hang-at-start` one that never answers `initialize`:
 `greenroom call echo text=hello -- python examples/misbehaving_server.py --serve`.
@@ -21,24 +21,24 @@ import time
 
 from greenroom import Client, ClientSettings, Command, Context, GreenroomError, Server, ToolError
 
-server = Server("troublesome", instructions="For tests: nothing here does anybody any good.")
+server = Server("troublesome", instructions="For tests only.")
 
 
 @server.tool
 def echo(text: str) -> str:
-    """Say the same."""
+    """Return the text."""
     return text
 
 
 @server.tool
 def fail(why: str = "on purpose") -> str:
-    """Say that it did not work."""
+    """Fail with an error."""
     raise ToolError(why)
 
 
 @server.tool
 async def slow(ctx: Context, seconds: float = 30.0) -> str:
-    """Take so long, and say so now and then. It can be cancelled."""
+    """Take some time and report progress. The call can be cancelled."""
     for step in range(10):
         await ctx.progress(step, 10)
         await asyncio.sleep(seconds / 10)
@@ -47,21 +47,21 @@ async def slow(ctx: Context, seconds: float = 30.0) -> str:
 
 @server.tool
 def die(status: int = 3) -> str:
-    """End the whole process, in the middle of the call."""
+    """End the whole process during the call."""
     os._exit(status)
 
 
 @server.tool
 async def flood(ctx: Context, lines: int = 1000) -> str:
-    """Log so many lines before it answers."""
+    """Log many lines before the answer."""
     for line in range(lines):
         await ctx.info(f"line {line}")
     return f"{lines} lines"
 
 
 async def main() -> None:
-    """Call each of them."""
-    logging.getLogger("greenroom").setLevel(logging.ERROR)  # it warns of what is about to be seen
+    """Call each tool."""
+    logging.getLogger("greenroom").setLevel(logging.ERROR)  # it would warn about the deaths shown here
     itself = [sys.executable, __file__, "--serve"]
     async with Client(Command(*itself)) as client:
         print("echo says", await client.call("echo", text="hello"))

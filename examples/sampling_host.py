@@ -21,14 +21,14 @@ server = Server("guide")
 
 @dataclass
 class Trip:
-    """What the user is asked."""
+    """The form for the user."""
 
     town: str = "Oslo"
 
 
 @server.tool
 async def describe(ctx: Context) -> str:
-    """Ask the user where, and the model how it is there."""
+    """Ask the user for a town, and the model for a description."""
     match await ctx.elicit("Which town?", Trip):
         case Accepted(trip):
             said = await ctx.sample(f"Describe {trip.town} in a word.")
@@ -44,7 +44,7 @@ async def ping() -> str:
 
 
 async def main() -> None:
-    """The host."""
+    """Run the host."""
     asked, enough = asyncio.Event(), asyncio.Event()
 
     def user(request: ElicitationRequest) -> Any:

@@ -1,16 +1,16 @@
-"""A Thespian program as a user: an actor of its own system asks our servers, and hears when a resource changes.
+"""A Thespian program as a client: an actor calls greenroom's servers, and is notified when a resource changes.
 
-Both are in one program here, so that it can be run: the node in a thread, and Thespian's simple system. They share a key and an address, and nothing
-else; with `ActorSystem("multiprocTCPBase")` and the node in another program, not a line of the actors is another.
+Here both run in one program: the node in a thread, and Thespian's simple system. They share only a key and an address; with
+`ActorSystem("multiprocTCPBase")` and the node in another program, the actors stay unchanged.
 
 Run it: `python examples/thespian_guest.py`. It prints
 
     connected: True
     the board has: post, wipe
     secretary: pinned 'lunch at one'
-    secretary: the board is not what it was
+    secretary: the board has changed
     secretary: the board says 'lunch at one'
-    secretary: wipe has failed: there is nobody to wipe it
+    secretary: wipe has failed: the sponge is missing
     without the node: away
 """
 
@@ -45,7 +45,7 @@ from greenroom.thespian import (
     new_key_file,
 )
 
-# --- ours: a host, which lets guests in
+# --- greenroom's side: a host that accepts guests
 
 board = Server("board")
 _notes = ["nothing yet"]
@@ -62,20 +62,20 @@ def post(note: str) -> str:
 @board.tool
 def wipe() -> None:
     """Take all notes down."""
-    raise ToolError("there is nobody to wipe it")
+    raise ToolError("the sponge is missing")
 
 
 @board.resource("board://notes")
 def notes() -> str:
-    """What is pinned to it."""
+    """The notes on the board."""
     return _notes[0]
 
 
-# --- theirs: an actor, which is told who the guest is and then goes about its work
+# --- Thespian's side: an actor that gets the guest's address
 
 
 class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
-    """Each request has one answer; the next step begins when it has come. An update has no request, and may come before the answer to the call that caused it."""
+    """Takes the next step after each answer. An update belongs to no request, and may arrive before the answer to the call that caused it."""
 
     def receiveMsg_ActorAddress(self, guest: Any, sender: Any) -> None:  # noqa: N802 - Thespian's
         self.guest, self.employer = guest, sender
@@ -85,7 +85,7 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
     def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, N802
         self.send(self.guest, CallTool("board", "post", {"note": "lunch at one"}))
 
-    def receiveMsg_ToolResult(self, answer: ToolAnswer, sender: Any) -> None:  # noqa: ARG002, N802
+    def receiveMsg_ToolAnswer(self, answer: ToolAnswer, sender: Any) -> None:  # noqa: ARG002, N802
         if answer.is_error:
             print("secretary: wipe has failed:", answer.text)
             self.send(self.employer, "done")
@@ -100,7 +100,7 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
 
     def read_the_board(self) -> None:
         if self.pinned and self.changed:
-            print("secretary: the board is not what it was")
+            print("secretary: the board has changed")
             self.send(self.guest, ReadResource("board", "board://notes"))
 
     def receiveMsg_ResourceContents(self, answer: ResourceContents, sender: Any) -> None:  # noqa: ARG002, N802
@@ -112,7 +112,7 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
 
 
 def main() -> None:
-    """Bring the two together, and part them again."""
+    """Connect both sides, and stop them."""
     system = ActorSystem("simpleSystemBase", logDefs=False)
     guest = system.createActor(Guest)
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +127,7 @@ def main() -> None:
             print("the board has:", ", ".join(tool["name"] for tool in tools.items["board"]))
             system.ask(system.createActor(Secretary), guest, 30.0)
             node.run(host.close)
-        gone: Any = ask(system, guest, CallTool("board", "post", {"note": "anybody?"}))
+        gone: Any = ask(system, guest, CallTool("board", "post", {"note": "hello?"}))
         print("without the node:", gone.reason)
     system.shutdown()
 

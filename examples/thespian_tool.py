@@ -1,15 +1,14 @@
-"""An actor that a Thespian program has had for years, offered as a tool: nothing of it changes.
+"""An existing Thespian actor, offered as a tool without changes to it.
 
-In Thespian's simple system, so that it can be run anywhere; with `ActorSystem("multiprocTCPBase", {"Admin Port": 1900})` the actor is a process of
-its own.
+It runs in Thespian's simple system here; with `ActorSystem("multiprocTCPBase", {"Admin Port": 1900})` the actor is a process of its own.
 
 Run it: `python examples/thespian_tool.py`. It prints
 
     convert takes amount, to, rounded
     12 EUR are 13.2 USD
-    a currency that it does not know: Converter has failed at it: KeyError: 'XYZ'
-    an argument that is none: Invalid arguments for convert: amount: expected a number, got "much"
-    someone who never answers: Hermit has not answered within 0.2 s
+    an unknown currency: Converter has failed at it: KeyError: 'XYZ'
+    a wrong argument: Invalid arguments for convert: amount: expected a number, got "much"
+    an actor that never answers: Hermit has not answered within 0.2 s
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false
@@ -27,7 +26,7 @@ from thespian.actors import Actor, ActorSystem
 
 from greenroom import Client, Server
 
-# --- theirs: two actors and their messages, which know nothing of MCP
+# --- Thespian's side: two actors and their messages, without any MCP
 
 
 @dataclass
@@ -35,9 +34,9 @@ class Convert:
     """Convert euros.
 
     Args:
-        amount: How many.
-        to: Into what, as three letters.
-        rounded: To how many digits.
+        amount: The amount in euros.
+        to: The target currency, as three letters.
+        rounded: The number of digits.
     """
 
     amount: float
@@ -47,7 +46,7 @@ class Convert:
 
 @dataclass
 class Converted:
-    """The answer to that."""
+    """The answer to `Convert`."""
 
     amount: float
     currency: str
@@ -56,7 +55,7 @@ class Converted:
 class Converter(Actor):  # type: ignore[misc]
     """Answers every `Convert`."""
 
-    RATES = {"USD": 1.1, "JPY": 160.0}  # noqa: RUF012 - as people write it
+    RATES = {"USD": 1.1, "JPY": 160.0}  # noqa: RUF012 - a typical actor has such attributes
 
     def receiveMessage(self, message: Any, sender: Any) -> None:  # noqa: N802 - Thespian's
         if isinstance(message, Convert):
@@ -71,33 +70,33 @@ class Hermit(Actor):  # type: ignore[misc]
         pass
 
 
-# --- ours: the tools
+# --- greenroom's side: the tools
 
 
-def told(reply: Converted) -> str:
-    """What the client gets of the reply."""
+def outcome(reply: Converted) -> str:
+    """The text of a reply."""
     return f"{reply.amount:g} {reply.currency}"
 
 
 def knock(times: int) -> str:
-    """Knock at the door. What this returns is sent."""
+    """Make the message; the return value is sent to the actor."""
     return "knock " * times
 
 
 async def main() -> None:
-    """Offer both, and call them."""
+    """Offer both actors as tools, and call them."""
     system = ActorSystem("simpleSystemBase", logDefs=False)
     server = Server("thespian")
-    server.thespian_tool(system, Converter, "convert", request=Convert, reply=told)
+    server.thespian_tool(system, Converter, "convert", request=Convert, reply=outcome)
     server.thespian_tool(system, Hermit, request=knock, timeout=0.2)
     async with Client(server) as client:
         tool = next(tool for tool in await client.list_tools() if tool.name == "convert")
         print("convert takes", ", ".join(tool.input_schema["properties"]))
         print("12 EUR are", await client.call("convert", amount=12, to="USD"))
         for case, name, arguments in (
-            ("a currency that it does not know", "convert", {"amount": 1, "to": "XYZ"}),
-            ("an argument that is none", "convert", {"amount": "much", "to": "USD"}),
-            ("someone who never answers", "knock", {"times": 3}),
+            ("an unknown currency", "convert", {"amount": 1, "to": "XYZ"}),
+            ("a wrong argument", "convert", {"amount": "much", "to": "USD"}),
+            ("an actor that never answers", "knock", {"times": 3}),
         ):
             reply = await client.call_tool(name, arguments)
             print(f"{case}: {reply.text}")
@@ -105,5 +104,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("Thespian").setLevel(logging.CRITICAL)  # that an actor fails is what this is about
+    logging.getLogger("Thespian").setLevel(logging.CRITICAL)  # a failing actor is expected here
     asyncio.run(main())

@@ -1,11 +1,11 @@
-"""A server on two processes: a tool takes one of them down, and only the sessions that lived there have to begin anew.
+"""A server on two worker processes: a tool ends one of them, and only the sessions in that process have to start again.
 
 Run it: `python examples/workers.py`. It prints
 
-    two sessions on two processes, and a third process that looks after them
-    one has taken its process down, and was told so
-    the other has noticed nothing
-    the one has begun anew, on a process that is there
+    two sessions in two processes, and a third process that supervises them
+    the first session has ended its process, and its call has failed
+    the second session is not affected
+    the first session has started again in another process
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ server = Server("crew")
 
 @server.tool
 async def where() -> int:
-    """The process that answers."""
+    """The id of the process that answers."""
     return os.getpid()
 
 
 @server.tool
 async def leave() -> None:
-    """What no tool should do."""
+    """End the process, which no tool should do."""
     os._exit(1)
 
 
 async def watch(url: str, program: int) -> None:
-    """What clients see. Whichever connection a call takes, it is answered where its session lives."""
+    """Use two clients. A call is answered in its session's process, whichever connection it takes."""
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(Client(url))
         first = await one.call("where")
@@ -45,19 +45,19 @@ async def watch(url: str, program: int) -> None:
             if second != first:
                 break
         assert program not in {first, second}
-        print("two sessions on two processes, and a third process that looks after them")
+        print("two sessions in two processes, and a third process that supervises them")
         try:
             await one.call("leave")
-        except GreenroomError:  # its call may have been done, so it is not done again
-            print("one has taken its process down, and was told so")
+        except GreenroomError:  # the call may have been executed, so the client does not repeat it
+            print("the first session has ended its process, and its call has failed")
         assert await answer(other) == second
-        print("the other has noticed nothing")
+        print("the second session is not affected")
         assert await answer(one) != first
-        print("the one has begun anew, on a process that is there")
+        print("the first session has started again in another process")
 
 
 async def answer(client: Client) -> int:
-    """Where its session lives. A connection that was by way of the process that is gone is followed by another one."""
+    """The process of the client's session. A lost connection is replaced by a new one."""
     while True:
         try:
             return await client.call("where", into=int)
@@ -66,9 +66,9 @@ async def answer(client: Client) -> int:
 
 
 def main() -> None:
-    """Start it, look at it, and stop it."""
+    """Start the server, use it, and stop it."""
     command = [sys.executable, __file__, "serve"]
-    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603 - this very file
+    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: S603 - this file
     assert program.stderr is not None
     with program.stderr as said:
         url = said.readline().split()[-1]  # "greenroom: crew serves on http://127.0.0.1:…/mcp"

@@ -1,1 +1,1 @@
-"""Consent to calls of tools: the rules, what was decided before, and the one gate that every call passes."""
+"""Consent to tool calls: the permission rules, the stored decisions, and the check of every call."""

@@ -1,8 +1,8 @@
-"""The gate: each call of a tool passes it, and so does each question that a server has for the user.
+"""The consent check of each tool call, and of each question that a server has for the user.
 
-What is denied is denied. What is to be asked is looked up in what was decided before, and else the user is asked: one question at a time, for
-so long and no longer. Where no user can be asked the answer is no, and the error says what to write so that it is yes. A tool that is not
-what was pinned is asked about, whatever the rules allow. Servers take turns in asking: one that asks much keeps no other waiting for long.
+The rules deny, allow or ask. For `ask`, an earlier decision is used if one is stored; otherwise the user is asked, one question at a time and with a timeout.
+If no user can be asked, the answer is no, and the error says which rule to write. A tool that differs from its pin is asked about even if the rules allow it.
+Servers take turns with questions, so one with many questions does not delay the others.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 300.0
 _MOST_QUEUED: Final = 32
-"""So many questions about one server may wait for their turn,"""
+"""The number of questions about one server that may wait for their turn,"""
 _QUEUE_PATIENCE: Final = 2
-"""and for so many times the patience that one question has."""
+"""and how long they may wait, as a multiple of the patience for one question."""
 _log: Final = logging.getLogger("greenroom.consent")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentAnswer:
-    """What the user said. `remember` is for this once, for so many seconds, or for good (`"always"`)."""
+    """The user's answer. `remember` is `"once"`, a number of seconds, or `"always"`."""
 
     allow: bool
     remember: float | Literal["once", "always"] = "once"
@@ -61,25 +61,25 @@ class ConsentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ConsentQuestion:
-    """What the user is asked: may this be done?"""
+    """A question to the user: may this call be made?"""
 
     server: str
     tool: str
-    """Empty when it is the server that wants to ask the user something."""
+    """The tool; empty if the server wants to ask the user something."""
     decided: RuleDecision
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     definition: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     finding: PinComparison | None = None
-    """How it differs from what was pinned, where that is why."""
+    """The difference from the pinned tool, if that is the reason for the question."""
 
     @property
     def name(self) -> str:
-        """What it is about, in a word."""
+        """The subject of the question: `server:tool` or `Elicit(server)`."""
         return _subject(self.server, self.tool)
 
     @property
     def why(self) -> str:
-        """Why it is asked."""
+        """The reason for the question."""
         return str(self.finding) if self.finding is not None else str(self.decided)
 
 
@@ -92,10 +92,10 @@ ConsentCallback: TypeAlias = "Callable[[ConsentQuestion], ConsentReply | Awaitab
 
 
 class Consent:
-    """One for a host.
+    """The consent check of a host.
 
-    `ask` asks the user: a function, or a coroutine, that gets a `ConsentQuestion` and says `ConsentAnswer(…)`, True or False. `hook` is the
-    program's own say: it comes before that, for whatever is not denied, and None leaves it to the rules.
+    `ask` asks the user: a function or coroutine function that gets a `ConsentQuestion` and returns `ConsentAnswer(…)`, True or False. `hook` decides for
+    the program: it is called first, for everything that is not denied, and returns None to leave the decision to the rules.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Consent:
         patience: float | None = PATIENCE,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`remembers` is the file of what was decided for good; `patience` is how long the user may think before it is a no."""
+        """`remembers` is the file for permanent decisions; `patience` is the time for an answer, after which the answer is no."""
         if patience is not None and not patience > 0:
-            raise ConfigError(f"patience is more than 0 seconds, or None for ever, not {patience!r}")
+            raise ConfigError(f"patience has to be more than 0 seconds, or None for no limit, not {patience!r}")
         for name, function in (("ask", ask), ("hook", hook)):
             if function is not None and not accepts_arguments(function, 1):
-                raise ConfigError(f"{name} is a function of 1 (question), not {function!r}")
+                raise ConfigError(f"{name} has to be a function of one argument (question), not {function!r}")
         if permissions is not None and not isinstance(cast("object", permissions), Permissions):
             raise ConfigError(
                 f'permissions are Permissions, as in Consent(Permissions([Rule("deny", "git:push")])), not {permissions!r}'
@@ -125,10 +125,10 @@ class Consent:
         self._patience = patience
         self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, QuestionQueue] = WeakKeyDictionary()
         self.origin: Callable[[str], str] = _no_origin
-        """Where a server comes from, by its id: what is decided about it does not hold for another of that name. The host says it."""
+        """Gives a server's origin by its id, so that a decision does not apply to another server of the same name. Set by the host."""
 
     def __repr__(self) -> str:
-        return f"<Consent: {self.permissions!r}, {'somebody' if self.interactive else 'nobody'} can be asked>"
+        return f"<Consent: {self.permissions!r}, {'a user' if self.interactive else 'no user'} can be asked>"
 
     @property
     def interactive(self) -> bool:
@@ -143,7 +143,7 @@ class Consent:
         arguments: Mapping[str, Any],
         finding: PinComparison | None = None,
     ) -> None:
-        """Go on, or raise `ConsentDenied`."""
+        """Check a call. Raises `ConsentDenied` if it is not allowed."""
         decided = self._decide(server, tool)
         if finding is not None and finding.kind == "same":
             finding = None
@@ -151,19 +151,19 @@ class Consent:
         await self._check(question, self._fingerprint(server, definition))
 
     async def elicitation(self, server: str) -> None:
-        """A server may ask the user something, or raise `ConsentDenied`."""
+        """Check a server's question to the user. Raises `ConsentDenied` if it is not allowed."""
         await self._check(ConsentQuestion(server, "", self._decide(server, "")), self._fingerprint(server))
 
     def denies_elicitation(self, server: str) -> bool:
-        """Whether that server may ask no user at all: not even users who answer for themselves."""
+        """Whether the rules deny the server's questions to any user, including users of a gateway who answer their own questions."""
         return self._decide(server, "").verdict == "deny"
 
     def denies(self, server: str, tool: str) -> bool:
-        """Whether the rules deny this tool, whatever it is called with."""
+        """Whether the rules deny this tool for all arguments."""
         return self._decide(server, tool).verdict == "deny"
 
     def verdict(self, server: str, tool: str, definition: Mapping[str, Any]) -> tuple[Verdict, str]:
-        """What would happen to a call now, and why, without asking the user."""
+        """The verdict for a call and its reason, without asking the user."""
         decided = self.permissions.of_tool(server, tool)
         if decided.verdict == "ask":
             before = self.memory.of(_subject(server, tool), self._fingerprint(server, definition))
@@ -171,40 +171,40 @@ class Consent:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
 
-    async def _check(self, question: ConsentQuestion, seen: str) -> None:
+    async def _check(self, question: ConsentQuestion, fingerprint: str) -> None:
         verdict: Verdict = question.decided.verdict
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
         if self._hook is not None:
-            said = await self._ask_hook(self._hook, question)
-            if said is not None:
-                self._apply_answer(question, seen, said, no="the program said no")
+            reply = await self._ask_hook(self._hook, question)
+            if reply is not None:
+                self._apply_answer(question, fingerprint, reply, no="the program said no")
                 return
         if verdict == "allow" and question.finding is None:
             return
-        if self._decided_before(question, seen):
+        if self._decided_before(question, fingerprint):
             return
         if self._ask is None:
-            raise ConsentDenied(
-                question.name, f"{question.why}, and nobody is there to be asked: {_how_to_allow(question)}"
-            )
+            raise ConsentDenied(question.name, f"{question.why}, and no user can be asked: {_how_to_allow(question)}")
         turns = self._queues.setdefault(asyncio.get_running_loop(), QuestionQueue(_MOST_QUEUED))
         seconds = None if self._patience is None else self._patience * _QUEUE_PATIENCE
         try:
             async with turns.take(question.server, seconds):
-                if self._decided_before(question, seen):  # the question before this one was the same
+                if self._decided_before(question, fingerprint):  # an earlier question in the queue was the same
                     return
-                self._apply_answer(question, seen, await self._ask_user(self._ask, question), no="the answer was no")
+                self._apply_answer(
+                    question, fingerprint, await self._ask_user(self._ask, question), no="the answer was no"
+                )
         except QueueFull:
-            why = f"{_MOST_QUEUED} questions about {question.server} wait to be asked already"
+            why = f"{_MOST_QUEUED} questions about {question.server} are waiting already"
             raise ConsentDenied(question.name, why) from None
         except TimeoutError:
             raise ConsentDenied(
-                question.name, f"its turn has not come within {seconds} s: others are asked about"
+                question.name, f"the question had no turn within {seconds} s, because of other questions"
             ) from None
 
     def _fingerprint(self, server: str, definition: Mapping[str, Any] | None = None) -> str:
-        """What a decision is about: the tool as it is, of the server that comes from there."""
+        """The hash of the tool's definition and the server's origin, for which a decision holds."""
         tool, origin = "" if definition is None else tool_hash(definition), self.origin(server)
         return f"{tool}@{sha256(origin.encode()).hexdigest()}" if origin else tool
 
@@ -218,10 +218,10 @@ class Consent:
                 question.name, f"the program's hook failed ({type(error).__name__}: {error})"
             ) from error
 
-    def _decided_before(self, question: ConsentQuestion, seen: str) -> bool:
-        before = self.memory.of(question.name, seen)
+    def _decided_before(self, question: ConsentQuestion, fingerprint: str) -> bool:
+        before = self.memory.of(question.name, fingerprint)
         if before is False:
-            raise ConsentDenied(question.name, "that was decided before")
+            raise ConsentDenied(question.name, "it was denied before")
         return before is True
 
     async def _ask_user(self, ask: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
@@ -231,21 +231,21 @@ class Consent:
                 return await _call(ask, question)
         except Exception as error:
             if self._patience is not None and limit.expired() and isinstance(error, TimeoutError):
-                raise ConsentDenied(question.name, f"nobody answered within {self._patience:g} s") from None
-            raise ConsentDenied(question.name, f"whoever was asked failed ({type(error).__name__}: {error})") from error
+                raise ConsentDenied(question.name, f"no answer within {self._patience:g} s") from None
+            raise ConsentDenied(question.name, f"the ask function failed ({type(error).__name__}: {error})") from error
 
-    def _apply_answer(self, question: ConsentQuestion, seen: str, said: ConsentReply, *, no: str) -> None:
-        answer = said if isinstance(said, ConsentAnswer) else ConsentAnswer(allow=said is True)
+    def _apply_answer(self, question: ConsentQuestion, fingerprint: str, reply: ConsentReply, *, no: str) -> None:
+        answer = reply if isinstance(reply, ConsentAnswer) else ConsentAnswer(allow=reply is True)
         if answer.remember != "once":
             seconds = None if answer.remember == "always" else answer.remember
             try:
-                self.memory.keep(question.name, seen, allow=answer.allow, seconds=seconds)
-            except OSError as error:  # what was said holds, until this program ends
-                _log.warning("what was decided about %s cannot be kept for good: %s", question.name, error)
+                self.memory.keep(question.name, fingerprint, allow=answer.allow, seconds=seconds)
+            except OSError as error:  # the decision holds in this program, without being stored
+                _log.warning("the decision about %s cannot be stored: %s", question.name, error)
         if not answer.allow:
             raise ConsentDenied(question.name, no)
         now = self._decide(question.server, question.tool)
-        if now.verdict == "deny":  # the rules are others than when it was asked
+        if now.verdict == "deny":  # the rules have changed since the question
             raise ConsentDenied(question.name, str(now))
 
     def _decide(self, server: str, tool: str) -> RuleDecision:
@@ -256,93 +256,92 @@ def _no_origin(_: str) -> str:
     return ""
 
 
-async def _call(who: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
-    said: Any = who(question)
-    answer: ConsentReply = await said if inspect.isawaitable(said) else said
+async def _call(callback: ConsentCallback, question: ConsentQuestion) -> ConsentReply:
+    reply: Any = callback(question)
+    answer: ConsentReply = await reply if inspect.isawaitable(reply) else reply
     return answer
 
 
 def _how_to_allow(question: ConsentQuestion) -> str:
     if question.finding is not None:
-        return "look at it, and pin it again"
+        return "check the tool, and pin it again"
     word = question.tool or "Elicit"
-    return f'write allow = ["{word}"] in [server.{question.server}.permissions], or give the host somebody to ask'
+    return f'write allow = ["{word}"] in [server.{question.server}.permissions], or give the host an ask function'
 
 
-# --- The order of questions: one at a time, and no server keeps the others waiting by asking much.
-# Servers take turns, and of each no more than so many questions wait. An asking task belongs to one loop: each loop has its own queue.
+# --- The queue of questions: one question at a time, servers take turns, and the number of waiting questions per server is bounded.
+# Waiting tasks belong to an event loop, so each loop has its own queue.
 
 
 class QuestionQueue:
-    """The queue of one loop."""
+    """The queue of questions of one event loop."""
 
     def __init__(self, most: int) -> None:
-        """`most` is how many of one server's may wait."""
+        """`most` is the number of questions of one server that may wait."""
         self._most = most
         self._last: Hashable = None
-        """The server whose turn it is, or was last; None before the first question."""
+        """The server of the current or last question; None before the first one."""
         self._taken = False
         self._waiting: FairQueue[QueuedTurn] = FairQueue()
 
     @asynccontextmanager
-    async def take(self, who: str, seconds: float | None) -> AsyncGenerator[None]:
-        """Wait for the turn, for so long, and have it. Raises `QueueFull`, or `TimeoutError`."""
-        await self._wait(who, seconds)
+    async def take(self, server: str, seconds: float | None) -> AsyncGenerator[None]:
+        """Wait up to `seconds` for the turn, and hold it during the block. Raises `QueueFull`, or `TimeoutError`."""
+        await self._wait(server, seconds)
         try:
-            self._last = who
+            self._last = server
             yield
         finally:
             self._start_next()
 
-    async def _wait(self, who: str, seconds: float | None) -> None:
+    async def _wait(self, server: str, seconds: float | None) -> None:
         if not self._taken:
             self._taken = True
             return
-        if self._waiting.count(who) >= self._most:
+        if self._waiting.count(server) >= self._most:
             raise QueueFull
-        mine = QueuedTurn(who, asyncio.get_running_loop().create_future())
-        self._waiting.add(who, mine)
+        mine = QueuedTurn(server, asyncio.get_running_loop().create_future())
+        self._waiting.add(server, mine)
         try:
             async with asyncio.timeout(seconds):
                 await mine.begins
         except BaseException:
             if (
                 mine.begins.done() and not mine.begins.cancelled()
-            ):  # it came in the very moment in which it was given up
+            ):  # the turn arrived at the same moment as the cancellation
                 self._start_next()
             else:
                 self._waiting.remove(mine)
             raise
 
     def _start_next(self) -> None:
-        """The next is another server, if any other waits."""
+        """Give the turn to the next question, of another server if one waits."""
         while (mine := self._waiting.take(lambda turn: turn.owner != self._last) or self._waiting.take()) is not None:
             if (
                 not mine.begins.done()
-            ):  # one that was cancelled in this very turn of the loop still waits, and takes nothing
+            ):  # a waiter cancelled in this turn of the loop is still queued, and must not get the turn
                 self._last = mine.owner
                 mine.begins.set_result(None)
                 return
         self._taken = False
 
 
-# --- What was decided before: once for a while, or for good. For good is a file of our own, 0600, written whole or not at all.
-# A decision is about a tool as it was: its hash is kept with it, and a tool that has become another asks anew. Hosts may share a file: each
-# takes what the others have decided, and what they have forgotten, before it looks something up or writes. Two that write in the very same
-# moment may lose one decision, which is then asked for again.
+# --- Stored decisions: for a while in memory, permanent ones in a file with mode 0600, which is replaced atomically.
+# A decision is stored with the hash of the tool's definition; a changed tool is asked about again. Hosts may share the file: each reloads it before a lookup
+# or a write if it has changed. There is no lock: of two writes at the same moment one decision may be lost, and is asked for again.
 
 if TYPE_CHECKING:
     _FileStat: TypeAlias = tuple[int, int, int, int] | None
-    """How a file was: its times, its number and its size; None when it was not there."""
+    """Times, inode number and size of a file; None if it does not exist."""
 
 _MOST_DECISIONS: Final = 10_000
-"""How many decisions are kept; the oldest go first."""
+"""The number of stored decisions; the oldest are dropped first."""
 _LARGEST: Final = 16 * 1024 * 1024
-"""No file of as many is as large."""
+"""A size that the largest possible file stays below."""
 
 
 class StoredDecision(msgspec.Struct, frozen=True):
-    """One decision. `until` is on the wall's clock; None is for good."""
+    """A decision. `until` is wall-clock time; None is permanent."""
 
     allow: bool
     hash: str
@@ -350,10 +349,10 @@ class StoredDecision(msgspec.Struct, frozen=True):
 
 
 class DecisionMemory:
-    """Decisions by what they are about: a `ConsentQuestion.name`."""
+    """Decisions by subject (`ConsentQuestion.name`)."""
 
     def __init__(self, clock: Callable[[], float], path: str | os.PathLike[str] | None = None) -> None:
-        """`clock` is the wall's. Without `path` nothing outlives the program. Raises `ConfigError` for a file that is not readable."""
+        """`clock` gives wall-clock time. Without `path`, decisions end with the program. Raises `ConfigError` for an unreadable file."""
         self._clock = clock
         self._path = None if path is None else Path(path)
         self._decisions: dict[str, StoredDecision] = {}
@@ -364,30 +363,30 @@ class DecisionMemory:
         self._catch_up()
         return len(self._decisions)
 
-    def of(self, about: str, seen: str) -> bool | None:
-        """Whether it was allowed; None when it was not decided, the decision has run out, or the tool is not what it was."""
+    def of(self, about: str, fingerprint: str) -> bool | None:
+        """The stored decision; None if there is none, it has expired, or the tool has changed."""
         self._catch_up()
         kept = self._decisions.get(about)
-        if kept is None or kept.hash != seen:
+        if kept is None or kept.hash != fingerprint:
             return None
         if kept.until is not None and kept.until <= self._clock():
             del self._decisions[about]
             return None
         return kept.allow
 
-    def keep(self, about: str, seen: str, *, allow: bool, seconds: float | None) -> None:
-        """Remember it for so long; None is for good. Raises `OSError` when the file cannot be written: the decision holds, but not for long."""
+    def keep(self, about: str, fingerprint: str, *, allow: bool, seconds: float | None) -> None:
+        """Store a decision for some seconds, or permanently for None. Raises `OSError` if the file cannot be written; the decision holds in memory."""
         self._catch_up()
         until = None if seconds is None else self._clock() + seconds
         self._decisions.pop(about, None)
-        self._decisions[about] = StoredDecision(allow, seen, until)
+        self._decisions[about] = StoredDecision(allow, fingerprint, until)
         while len(self._decisions) > _MOST_DECISIONS:
             del self._decisions[next(iter(self._decisions))]
         if seconds is None:
             self._write()
 
     def forget(self, about: str | None = None) -> int:
-        """Forget one, or all; how many there were."""
+        """Delete the decision about a subject, or all decisions; returns how many were deleted."""
         self._catch_up()
         gone = list(self._decisions) if about is None else [about] if about in self._decisions else []
         for each in gone:
@@ -397,7 +396,7 @@ class DecisionMemory:
         return len(gone)
 
     def _catch_up(self) -> None:
-        """Have what is in the file now: what was decided for good is what stands there. Raises `ConfigError`."""
+        """Reload the permanent decisions if the file has changed. Raises `ConfigError`."""
         path = self._path
         if path is None:
             return
@@ -419,10 +418,10 @@ class DecisionMemory:
 
 def _file_stat(path: Path) -> _FileStat:
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_size
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size
 
 
 def _read(path: Path) -> dict[str, StoredDecision]:
@@ -432,16 +431,16 @@ def _read(path: Path) -> dict[str, StoredDecision]:
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{path}: the decisions that were kept cannot be read ({error}): mend the file, or remove it"
+            f"{path}: the stored decisions cannot be read ({error}): correct the file, or remove it"
         ) from error
 
 
 def _check_ownership(told: os.stat_result) -> None:
-    """What others may have written is not believed: each line of it says yes for the user."""
+    """Reject a file that other users can write: each line of it answers yes in the user's name."""
     if hasattr(os, "geteuid") and told.st_uid not in (os.geteuid(), 0):
-        raise ValueError("it is somebody else's")
+        raise ValueError("it belongs to another user")
     if told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ValueError("others may write to it: chmod go-w")
+        raise ValueError("other users can write to it: chmod go-w")
 
 
 _decode: Final = msgspec.json.Decoder(dict[str, StoredDecision]).decode

@@ -1,16 +1,16 @@
-"""The rules for calls of tools, and which of them decides. Pure: no clock, no file, no question to a user.
+"""Permission rules for tool calls, and the choice of the rule that decides. Pure: no clock, no file, no question to a user.
 
-A rule says allow, ask or deny of a pattern. It stands for all servers, or in the block of one. Whatever order they are written in, they
-are looked at in this one, and the first that fits decides:
+A rule has a verdict (allow, ask or deny) and a pattern. It applies to all servers (global), or stands in a server's block. Rules are examined in this order,
+independent of the order in the files, and the first that matches decides:
 
     1. global deny    2. server deny    3. server ask    4. server allow    5. global ask    6. global allow    7. ask
 
-so that no server's block can allow what was denied for all. In a server's block a pattern is of its own tools' names. Elsewhere it is
-`server:tool`, or a tool's name alone, of whatever server; Claude Code's `mcp__server__tool` and `mcp__server` are understood. `Elicit(server)`
-is for what a server asks the user, and no pattern of tools is for that.
+so a server's block cannot allow what is denied globally. In a server's block a pattern matches the names of its own tools. A global pattern is
+`server:tool`, or a tool's name alone for any server; Claude Code's `mcp__server__tool` and `mcp__server` are accepted. `Elicit(server)` is about a server's
+questions to the user, to which patterns of tools do not apply.
 
-Claude's name of a tool may be that of several, since it has `_` for what is no letter, and `__` may stand in an id. To deny or to ask is about all
-tools that could be meant; to allow about those of one server, whose id has to be written out where a `__` is in it.
+Claude Code's name of a tool can be ambiguous: it has `_` for other characters, and an id may contain `__`. Deny and ask rules apply to all tools that the name
+could mean; allow rules to tools of one server, whose id has to be written in full if it contains `__`.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ _LONGEST: Final = 300
 
 
 class BadRule(ConfigError):
-    """A rule that says nothing that could be meant."""
+    """A rule whose verdict or pattern is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, as it was written."""
+    """A permission rule, as written."""
 
     verdict: Verdict
     pattern: str
     server: str | None = None
-    """The server in whose block it stands; None for all."""
+    """The server whose block it stands in; None for a global rule."""
     where: str = ""
-    """The file and line where the operator can change it."""
+    """The file and line of the rule."""
     only: frozenset[str] | None = None
-    """About no other servers than these, whatever the pattern says; None for all."""
+    """The servers to which the rule is restricted, in addition to its pattern; None for no restriction."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
-            raise _bad(self, f"a rule says allow, ask or deny, not {self.verdict!r}")
+            raise _bad(self, f"a rule's verdict is allow, ask or deny, not {self.verdict!r}")
         if not self.pattern.strip() or self.pattern != self.pattern.strip() or len(self.pattern) > _LONGEST:
-            raise _bad(self, f"{self.pattern[:_LONGEST]!r} is no pattern: write a tool's name, or '*' for all")
+            raise _bad(self, f"{self.pattern[:_LONGEST]!r} is not a pattern: write a tool's name, or '*' for all")
         _parse(self)
 
     @property
     def step(self) -> str:
-        """Which kind it is, in the order of merging: `server deny`."""
+        """The rule's step in `ORDER`: `server deny`, for example."""
         return f"{'global' if self.server is None else 'server'} {self.verdict}"
 
     def __str__(self) -> str:
@@ -86,26 +86,26 @@ class _ParsedPattern(NamedTuple):
     tool: str = ""
     elicits: bool = False
     claude: str = ""
-    """The whole pattern, where it is of tools as Claude Code calls them."""
+    """The whole pattern, if it is a name of Claude Code's."""
 
 
 def _parse(rule: Rule) -> _ParsedPattern:
-    """The servers and tools that a rule is about, as patterns."""
+    """The patterns for server and tool in a rule's pattern."""
     pattern, home = rule.pattern, rule.server
     if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
-        who = home if found["server"] is None else found["server"]
-        if who is None:
-            raise _bad(rule, "say whose: Elicit(server), or Elicit(*) for all")
-        if home is not None and who != home:
-            raise _bad(rule, f"{pattern} in the block of {home!r} is about another server: write Elicit")
-        return _ParsedPattern(who, elicits=True)
+        server = home if found["server"] is None else found["server"]
+        if server is None:
+            raise _bad(rule, "name the server: Elicit(server), or Elicit(*) for all")
+        if home is not None and server != home:
+            raise _bad(rule, f"{pattern} in the block of {home!r} names another server: write Elicit")
+        return _ParsedPattern(server, elicits=True)
     if pattern.startswith("Elicit("):
         raise _bad(rule, f"{pattern!r} is not closed: write Elicit(server)")
     if _CALL.match(pattern):
-        # `elicit(git)` would deny nothing, and looks as if it did; and so does another host's `Bash(rm:*)`.
+        # `elicit(git)`, or another host's `Bash(rm:*)`, looks like a rule and would match no tool, so it would deny nothing.
         raise _bad(
             rule,
-            f"{pattern!a} is no tool: with a bracket there is only Elicit(server); ? stands for one in a tool's name",
+            f"{pattern!a} is not a tool: only Elicit(server) has brackets; write ? for a bracket in a tool's name",
         )
     if home is not None:
         return _ParsedPattern(home, pattern)
@@ -117,16 +117,16 @@ def _parse(rule: Rule) -> _ParsedPattern:
 
 
 class RuleDecision(NamedTuple):
-    """What holds, and because of which rule; None when no rule says anything, which is to ask, or when none were written."""
+    """A verdict and the rule that decided; `rule` is None if no rule matches."""
 
     verdict: Verdict
     rule: Rule | None = None
     among_rules: bool = False
-    """Whether there are rules, none of which is about it."""
+    """Whether there are rules, of which none matches."""
 
     @property
     def step(self) -> str:
-        """`global deny`, …, or `default`."""
+        """The deciding rule's step: `global deny`, …, or `default`."""
         return "default" if self.rule is None else self.rule.step
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class RuleDecision(NamedTuple):
 
 
 class DeadRule(NamedTuple):
-    """A rule that can never decide anything, and why."""
+    """A rule that can never decide, and the reason."""
 
     rule: Rule
     why: str
@@ -147,10 +147,10 @@ class DeadRule(NamedTuple):
 
 
 class Permissions:
-    """All rules of a host."""
+    """The permission rules of a host."""
 
     def __init__(self, rules: Iterable[Rule] = (), *, otherwise: Verdict = "ask") -> None:
-        """In any order: `ORDER` is what counts, and within one step the first that is written. `otherwise` is what holds where none says anything."""
+        """Rules in any order: `ORDER` counts, and within a step the order given. `otherwise` is the verdict without a matching rule."""
         said = cast("Any", rules)
         given: tuple[Any, ...] = tuple(said) if hasattr(said, "__iter__") else (said,)
         if isinstance(said, Mapping) or not all(isinstance(one, Rule) for one in given):
@@ -169,11 +169,11 @@ class Permissions:
         return f"<Permissions: {len(self.rules)} rules>"
 
     def of_tool(self, server: str, tool: str) -> RuleDecision:
-        """What holds for a call of this tool."""
+        """The decision for a call of this tool."""
         return self._first(elicits=False, server=server, tool=tool)
 
     def of_elicitation(self, server: str) -> RuleDecision:
-        """What holds when this server wants to ask the user something."""
+        """The decision for a question of this server to the user."""
         return self._first(elicits=True, server=server, tool="")
 
     def _first(self, *, elicits: bool, server: str, tool: str) -> RuleDecision:
@@ -183,7 +183,7 @@ class Permissions:
         return self._otherwise
 
     def dead(self, servers: Iterable[str]) -> list[DeadRule]:
-        """The rules that can never decide: about no known server, about servers other than their block's, or behind another rule that takes all of theirs."""
+        """The rules that can never decide: no known server matches, the pattern names another server than the block, or an earlier rule matches the same tools."""
         known = list(servers)
         found: list[DeadRule] = []
         for place, (rule, meaning) in enumerate(self._steps):
@@ -192,7 +192,7 @@ class Permissions:
                 found.append(DeadRule(rule, f"there is no server called {meaning.server!a}"))
                 continue
             if rule.only is not None and rule.only.isdisjoint(about):
-                found.append(DeadRule(rule, "a project's file allows nothing of the servers of other files"))
+                found.append(DeadRule(rule, "a project's file cannot allow tools of servers in other files"))
                 continue
             if rule.server is not None and (whose := _named_server(rule.pattern)) in known:
                 why = f"in the block of {rule.server!a} it is a tool's name alone, and {whose!a} is a server"
@@ -207,7 +207,7 @@ class Permissions:
 
 
 def _named_server(pattern: str) -> str | None:
-    """The server that a pattern names; None when it names none, as is right in a server's block."""
+    """The server that a pattern names; None if it names none, as in a server's block."""
     if pattern.startswith("mcp__"):
         return pattern.removeprefix("mcp__").partition("__")[0]
     head, colon, _ = pattern.partition(":")
@@ -230,7 +230,7 @@ def _fits(rule: Rule, meaning: _ParsedPattern, server: str, tool: str) -> bool:
 
 
 def _is_about(rule: Rule, meaning: _ParsedPattern, server: str) -> bool:
-    """Whether it may be about a tool of this server."""
+    """Whether the rule may match a tool of this server."""
     if rule.server is not None:
         return meaning.server == server
     if not meaning.claude:
@@ -252,7 +252,7 @@ def _names(whose: str, server: str) -> bool:
 
 
 def _readings(meaning: _ParsedPattern) -> Iterator[tuple[str, str]]:
-    """Each server and tool that the pattern may mean, by each `__` that may part them."""
+    """Each server and tool that the pattern may mean: any `__` may separate them."""
     yield meaning.server, meaning.tool
     parts = meaning.claude.removeprefix("mcp__").split("__")
     for length in range(2, len(parts)):
@@ -262,7 +262,7 @@ def _readings(meaning: _ParsedPattern) -> Iterator[tuple[str, str]]:
 
 
 def _decides_all_of(other: Rule, wide: _ParsedPattern, rule: Rule, narrow: _ParsedPattern) -> bool:
-    """Whether `other` plainly decides whatever `rule` would."""
+    """Whether `other` matches everything that `rule` matches, as far as the patterns show it plainly."""
     if wide.elicits is not narrow.elicits or not (
         other.only is None or (rule.only is not None and rule.only <= other.only)
     ):
@@ -274,24 +274,24 @@ def _decides_all_of(other: Rule, wide: _ParsedPattern, rule: Rule, narrow: _Pars
     return wide.server == wide.tool == "*"
 
 
-# --- Patterns of names: `*` is any run of characters, `?` is one, and everything else is itself. Takes at most the product of both lengths, so it is
-# linear in the name that a server chose: what the standard library makes of a `*` never goes back behind what has matched after it.
+# --- Patterns of names: `*` matches any characters, `?` one character, everything else itself. Matching takes at most the product of both lengths, so it is
+# linear in the name, which a server chooses: the regular expression that `fnmatch` makes of `*` uses atomic groups and does not backtrack.
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the whole name is what the pattern says."""
-    return fnmatchcase(name, pattern.replace("[", "[[]"))  # a set of characters is none here
+    """Whether the pattern matches the whole name."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))  # brackets are literal: sets of characters are not supported
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether a pattern plainly matches all that another does: it is the same one, takes everything, or begins as that begins."""
+    """Whether `wide` plainly matches everything that `narrow` matches: it is equal, `*`, or a prefix of it with `*`."""
     return wide in (narrow, "*") or (
         wide.endswith("*") and not set("*?") & set(wide[:-1]) and narrow.startswith(wide[:-1])
     )
 
 
 def may_begin(pattern: str, beginning: str) -> bool:
-    """Whether a pattern matches anything that begins so."""
+    """Whether the pattern matches any name with this beginning."""
     places = {0}
     for each in beginning:
         following: set[int] = set()
@@ -303,7 +303,7 @@ def may_begin(pattern: str, beginning: str) -> bool:
 
 
 def _positions_after_stars(pattern: str, places: set[int]) -> set[int]:
-    """Where one may be as well, as a `*` may take nothing."""
+    """These positions and those behind following `*`, which may match nothing."""
     found = set(places)
     for place in places:
         while place < len(pattern) and pattern[place] == "*":
@@ -312,16 +312,16 @@ def _positions_after_stars(pattern: str, places: set[int]) -> set[int]:
     return found
 
 
-# --- What a caller hears whose call was not allowed.
+# --- The error of a call that is not allowed.
 
 
 class ConsentDenied(GreenroomError):
-    """It was not allowed: nothing was sent. `what` is the tool, or `Elicit(server)`; `why` is in words."""
+    """The call was not allowed, and nothing was sent. `what` is the tool or `Elicit(server)`, `why` the reason."""
 
     reason: ClassVar[str] = "consent_denied"
 
     def __init__(self, what: str, why: str) -> None:
-        """Both texts are for the reader of the error, a model too."""
+        """Both texts are for people and models that read the error."""
         super().__init__(what, why)
         self.what = what
         self.why = why

@@ -1,9 +1,8 @@
-"""The bridge between servers that ask and users who answer: a queue of its own, never a tool.
+"""The elicitation bridge: a queue between servers that ask and subscribers (terminals, windows) at which users answer.
 
-A question waits for the first of its subscribers who answers it. Without a subscriber it is declined at once, and so it is when the last of
-them leaves; no question waits for longer than the cap, and no more than so many wait at all. One server has at most half of the places that others
-have left it, so that there is always one for another server. It is no process: each question that it keeps has a task that waits for
-it, and ends with that task.
+The first answer of any subscriber counts. A question is declined at once without a subscriber, when the last subscriber leaves, or when it has waited for the
+cap. The number of waiting questions is bounded, and one server may have at most half of the places that other servers leave free. The bridge is an object, not
+a process: each question belongs to the task that waits for its answer, and ends with that task.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ Action: TypeAlias = Literal["accept", "decline", "cancel"]
 
 
 class OpenQuestion:
-    """One question, as a subscriber has it. The first answer counts; later ones return False."""
+    """A question, as subscribers get it. The first answer counts; later ones return False."""
 
     def __init__(self, server: str, request: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Made by the bridge. `request` is what a server wants, a form or a visit to a page, as the client has it: with a `message`, and ways to answer."""
+        """Made by the bridge. `request` is the client's request object for a form or a page, with a `message` and methods to answer."""
         self.server = server
         """The server that asks. Show it: the message is the server's own, and may claim to come from another."""
         self.request = request
@@ -47,65 +46,66 @@ class OpenQuestion:
 
     @property
     def message(self) -> str:
-        """Why the user is asked, in the server's words."""
+        """The server's message to the user."""
         return str(self.request.message)
 
     @property
     def url(self) -> str | None:
-        """The whole address of the page to visit, to be shown as it is; only the user fetches it. None for a form."""
+        """The whole URL of the page for the user, to be shown unchanged; only the user's browser may fetch it. None for a form."""
         return getattr(self.request, "url", None)
 
     @property
     def fields(self) -> Sequence[FormField]:
-        """The fields of the form; none for a page."""
+        """The fields of the form; empty for a page."""
         schema: Mapping[str, Any] | None = getattr(self.request, "schema", None)
         return [] if schema is None else fields_of(schema)
 
     @property
     def over(self) -> bool:
-        """Whether it was answered, or is not wanted any more."""
+        """Whether it was answered or withdrawn."""
         return self._answer.done()
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the server has taken it back."""
+        """Whether the server has withdrawn it."""
         return self._answer.cancelled()
 
     def accept(self, content: Mapping[str, Any] | None = None) -> bool:
-        """The user's answer. Raises `Mismatch` for what does not fit the form: the question stays open."""
+        """Answer with the user's values. Raises `Mismatch` if they do not fit the form; the question stays open then."""
         answer = self.request.accept() if self.url is not None else self.request.accept(content or {})
         return self.settle(answer)
 
     def decline(self) -> bool:
-        """The user does not want to."""
+        """Answer that the user declines."""
         return self.settle(self.request.decline())
 
     def cancel(self) -> bool:
-        """The user has turned away without an answer."""
+        """Answer that the user has dismissed the question."""
         return self.settle(self.request.cancel())
 
     def settle(self, answer: Any) -> bool:
-        """Have this be the answer. False when there is one."""
+        """Set the answer. False if the question is over already."""
         if self._answer.done():
             return False
         self._answer.set_result(answer)
         return True
 
     async def wait_answered(self) -> Any:
-        """The answer, once there is one."""
+        """Wait for the answer."""
+        # Shielded, because a cancelled waiter (a timeout) would cancel the future, and that means "withdrawn by the server" here.
         return await asyncio.shield(self._answer)
 
     def withdraw(self) -> None:
-        """Cancel it: an answer is not wanted any more."""
+        """Cancel the question: the server no longer wants an answer."""
         self._answer.cancel()
 
     async def wait(self) -> None:
-        """Wait until it is over, for code that shows it."""
+        """Wait until the question is over, for code that displays it."""
         await asyncio.wait((self._answer,))
 
 
 class QuestionSubscription:
-    """The questions, as a subscriber that can answer gets them: ``async with bridge.subscribe() as questions: async for question in questions``."""
+    """A subscriber's queue of questions: ``async with bridge.subscribe() as questions: async for question in questions``."""
 
     def __init__(self, bridge: ElicitationBridge) -> None:
         """Made by `subscribe`."""
@@ -139,17 +139,17 @@ class QuestionSubscription:
         return len(self._waiting)
 
     def put(self, question: OpenQuestion) -> None:
-        """Another one."""
+        """Add a question."""
         self._waiting.append(question)
         self._arrived.set()
 
     def drop(self, question: OpenQuestion) -> None:
-        """The question is over, and need not be kept for a subscriber that has not come to it yet."""
+        """Remove a question that is over from the queue."""
         if question in self._waiting:
             self._waiting.remove(question)
 
     def close(self) -> None:
-        """This one answers no more."""
+        """End the subscription."""
         self._closed = True
         self._waiting.clear()
         self._arrived.set()
@@ -157,12 +157,12 @@ class QuestionSubscription:
 
 
 class ElicitationBridge:
-    """One for a host: ``Host(…, elicitation=bridge.form, url_elicitation=bridge.page)``."""
+    """The questions of a host's servers: ``Host(…, elicitation=bridge.form, url_elicitation=bridge.page)``."""
 
     def __init__(self, *, limit: int = LIMIT, cap: float = CAP) -> None:
-        """`limit` is how many questions may wait, of one server half of what others leave; `cap` is how many seconds each."""
+        """`limit` is the number of questions that may wait; `cap` is how long each may wait, in seconds."""
         if limit < 1 or not cap > 0:
-            raise ConfigError(f"a bridge holds at least 1 question for more than 0 seconds, not {limit!r} and {cap!r}")
+            raise ConfigError(f"limit has to be at least 1 and cap more than 0 seconds, not {limit!r} and {cap!r}")
         self.limit = limit
         self.cap = cap
         self._open: dict[OpenQuestion, None] = {}
@@ -173,29 +173,29 @@ class ElicitationBridge:
 
     @property
     def waiting(self) -> Sequence[OpenQuestion]:
-        """The questions that have no answer yet."""
+        """The open questions."""
         return tuple(self._open)
 
     def subscribe(self) -> QuestionSubscription:
-        """A subscription for a subscriber that can answer: a terminal, a window, a program."""
+        """Subscribe to the questions, as a terminal, a window or a program that can answer them."""
         return QuestionSubscription(self)
 
     async def form(self, server: str, request: Any) -> Any:
-        """A server wants a form filled in."""
+        """Callback for a server's form."""
         return await self._ask(server, request)
 
     async def page(self, server: str, request: Any) -> Any:
-        """A server wants the user to visit a page."""
+        """Callback for a page that the user should open."""
         return await self._ask(server, request)
 
     async def _ask(self, server: str, request: Any) -> Any:
         if not self._subscriptions:
-            return _declined(server, request, "nobody is there to answer")
+            return _declined(server, request, "no subscriber can answer")
         if len(self._open) >= self.limit:
-            return _declined(server, request, f"{self.limit} questions wait already")
+            return _declined(server, request, f"{self.limit} questions are waiting already")
         own = sum(each.server == server for each in self._open)
         if own >= max(1, (self.limit - len(self._open) + own) // 2):
-            return _declined(server, request, f"{own} questions of its own wait already")
+            return _declined(server, request, f"{own} questions of this server are waiting already")
         question = OpenQuestion(server, request, asyncio.get_running_loop())
         self._open[question] = None
         try:
@@ -204,7 +204,7 @@ class ElicitationBridge:
             async with asyncio.timeout(self.cap):
                 return await question.wait_answered()
         except TimeoutError:
-            answer = _declined(server, request, f"nobody answered within {self.cap:g} s")
+            answer = _declined(server, request, f"no answer within {self.cap:g} s")
             question.settle(answer)
             return answer
         finally:
@@ -214,17 +214,17 @@ class ElicitationBridge:
                 each.drop(question)
 
     def join(self, subscription: QuestionSubscription) -> None:
-        """Add a subscriber; it gets the questions that wait, too."""
+        """Add a subscriber; it gets the waiting questions as well."""
         self._subscriptions[subscription] = None
         for question in self._open:
             subscription.put(question)
 
     def leave(self, subscription: QuestionSubscription) -> None:
-        """Remove a subscriber; after the last, the questions that wait are declined."""
+        """Remove a subscriber; when the last one leaves, waiting questions are declined."""
         self._subscriptions.pop(subscription, None)
         if not self._subscriptions:
             for question in tuple(self._open):
-                question.settle(_declined(question.server, question.request, "nobody is there to answer any more"))
+                question.settle(_declined(question.server, question.request, "the last subscriber has left"))
 
 
 def _declined(server: str, request: Any, why: str) -> Any:
@@ -232,9 +232,9 @@ def _declined(server: str, request: Any, why: str) -> Any:
     return request.decline()
 
 
-# --- A form's schema as fields to show, one after the other, and what the user types as a value. Pure.
-# The schema is flat by the protocol: a text, a number, a yes or no, one of several, some of several. What is typed is held against its own field
-# here, with words for the user who typed it; the whole form is held against the schema when it is accepted.
+# --- A form's schema as a list of fields, and typed texts as values. Pure.
+# The protocol's forms are flat: text, number, yes or no, one of several, some of several. A typed text is checked against its field here, with messages for the
+# user; the whole form is checked against its schema when it is accepted.
 
 FormFieldKind: TypeAlias = Literal["text", "integer", "number", "yes or no", "one of", "some of"]
 
@@ -244,15 +244,15 @@ _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s][^@\s.]*\.[^@\s]+")
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 _LIST_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _LARGEST: Final = sys.float_info.max
-"""The largest number that counts as finite. A larger answer is refused, a larger bound is none."""
+"""The largest finite float. A larger answer is refused, and a larger bound is ignored."""
 
 
 class InvalidAnswer(ValueError):
-    """What was typed is no value of its field; the text is for the user who typed it."""
+    """A typed text is not a value of its field; the message is for the user."""
 
 
 class FormChoice(NamedTuple):
-    """One of those that a field offers."""
+    """A value that a field offers, and its label."""
 
     value: str
     label: str
@@ -260,7 +260,7 @@ class FormChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One line of a form."""
+    """A field of a form."""
 
     name: str
     kind: FormFieldKind
@@ -276,7 +276,7 @@ class FormField:
 
     @property
     def hint(self) -> str:
-        """What may be typed, in short."""
+        """The accepted input, in short."""
         if self.kind in ("one of", "some of"):
             return ", ".join(each.label for each in self.choices)
         if self.kind == "yes or no":
@@ -287,7 +287,7 @@ class FormField:
         return ", ".join(part for part in (kind, bounds) if part)
 
     def shown(self, value: Any) -> str:
-        """A value as it would be typed."""
+        """A value as text, as a user would type it."""
         if isinstance(value, bool):
             return "yes" if value else "no"
         if is_array(value):
@@ -295,11 +295,11 @@ class FormField:
         return "" if value is None else str(value)
 
     def read(self, typed: str) -> Any:
-        """What was typed, as a value; nothing is the default, or None for a field that can be left out. Raises `InvalidAnswer`."""
+        """Convert typed text to a value; empty text is the default, or None for an optional field. Raises `InvalidAnswer`."""
         text = typed.strip()
         if not text:
             if self.default is None and self.required:
-                raise InvalidAnswer(f"{self.label} cannot be left out")
+                raise InvalidAnswer(f"{self.label} is required")
             return self.default
         match self.kind:
             case "integer" | "number":
@@ -332,13 +332,13 @@ class FormField:
 
     def _choice(self, text: str) -> str:
         if _LIST_NUMBER.fullmatch(text) and text not in {each.value for each in self.choices}:
-            place = int(text)  # in the list, as a terminal shows it
+            place = int(text)  # the number in the displayed list
             if 0 < place <= len(self.choices):
                 return self.choices[place - 1].value
         for each in self.choices:
             if text == each.value or text.casefold() == each.label.casefold():
                 return each.value
-        raise InvalidAnswer(f"{text!r} is none of {self.hint}")
+        raise InvalidAnswer(f"{text!r} is not one of {self.hint}")
 
     def _choices(self, text: str) -> list[str]:
         picked = list(dict.fromkeys(self._choice(part.strip()) for part in text.split(",") if part.strip()))
@@ -356,7 +356,7 @@ class FormField:
 
 
 def fields_of(schema: Mapping[str, Any]) -> list[FormField]:
-    """The fields of a form, in its own order. One that the protocol does not have is a text."""
+    """The fields of a form, in the schema's order. A field of an unknown type is a text field."""
     properties = schema.get("properties")
     required = schema.get("required")
     names = set(map(str, required)) if is_array(required) else set[str]()
@@ -409,7 +409,7 @@ def _choices_of(one: Mapping[str, Any]) -> list[FormChoice]:
 
 
 def _bound(value: Any) -> float | None:
-    """A bound, unless it is none, or so far away that everything is within it."""
+    """A numeric bound; None if it is missing, invalid, or beyond all finite numbers."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return value if known and abs(value) <= _LARGEST else None
 

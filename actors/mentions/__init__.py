@@ -1,1 +1,1 @@
-"""`@server:resource`: what a user types to have a resource read, completed while they type, and read when they are done."""
+"""Mentions of resources in a user's text (`@server:resource`): completion while typing, and reading."""

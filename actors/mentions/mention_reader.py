@@ -1,7 +1,7 @@
-"""Mentions of a host's resources: completed while they are typed, and read.
+"""Mentions of a host's resources in a text: completion while typing, and reading.
 
-A resource is found by its URI, its name or its title; a template by its name or by itself, and the words behind it fill in its
-places. What cannot be read is told beside what can: a text with one wrong mention is not lost.
+A resource is found by its URI, name or title. A template is found by its text, name or title, and the words after it fill its placeholders. An unreadable
+mention is reported beside the results of the others.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Line
 
 MOST: Final = 100
-"""How many completions are given, and how many mentions of one text are read."""
+"""The number of completions returned, and of mentions read in one text."""
 
 
 class UnknownResource(GreenroomError):
-    """The server has nothing of that name."""
+    """The mention names an unknown server or resource, or is malformed."""
 
 
 class ResolvedMention(NamedTuple):
-    """What a mention is of: the URI to read, and where in the text it ends, with its words."""
+    """A mention with the URI to read, and its end in the text including its words."""
 
     mention: Mention
     uri: str
@@ -39,7 +39,7 @@ class ResolvedMention(NamedTuple):
 
 
 class MentionResult(NamedTuple):
-    """One mention of a text, and what came of it: what the server answered, or why there is nothing."""
+    """A mention and its result: the server's reply, or the error."""
 
     mention: Mention
     uri: str | None
@@ -49,19 +49,19 @@ class MentionResult(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class MentionReader:
-    """For one host."""
+    """Completes and reads the mentions of a host's resources."""
 
     _lists: ResourceListCache
     _servers: Callable[[], Iterable[str]]
     _read: Callable[[str, str], Awaitable[Any]]
     """Reads a URI of a server."""
     _complete: Callable[[str, str, str, str, Mapping[str, str]], Awaitable[Sequence[str]]]
-    """Asks a server for values of a template's place: server, template, name, prefix, the others."""
+    """Asks a server for values of a placeholder: server, template, name, prefix, the other values."""
 
-    # --- while it is typed
+    # --- completion
 
     async def completions(self, text: str) -> list[str]:
-        """What could stand instead of the word that is being typed at the end; nothing when that is no mention, or its server is away."""
+        """Completions for the mention at the end of the text; empty if there is none, or its server cannot be reached."""
         now = partial_mention(text)
         if now is None:
             return []
@@ -75,7 +75,7 @@ class MentionReader:
                 return _names_with_prefix(offered, now.prefix)[:MOST]
             return await self._values(now.server, offered, now.resource, now.words, now.prefix)
         except GreenroomError:
-            return []  # the user who types is not to be bothered; reading the mention reports it
+            return []  # no errors while typing: reading the mention reports them
 
     async def _values(
         self, server: str, offered: OfferedResources, resource: str, words: Sequence[str], prefix: str
@@ -88,13 +88,13 @@ class MentionReader:
         values = await self._complete(server, template, names[len(words)], prefix, before)
         return [typed for value in values if (typed := quoted_as_typed(value)) is not None][:MOST]
 
-    # --- when it is done
+    # --- reading
 
     async def find(self, text: str) -> ResolvedMention:
-        """What a text that is one mention, and nothing else, is of. Raises `UnknownResource`, `TemplateWordsError`, and the client's errors."""
+        """Resolve a text that is a single mention. Raises `UnknownResource`, `TemplateWordsError`, and the client's errors."""
         found = mentions(text.strip())
         if not found or found[0].start:
-            raise UnknownResource(f"{text.strip()!r} is no mention of a resource: write @server:resource")
+            raise UnknownResource(f"{text.strip()!r} is not a mention of a resource: write @server:resource")
         words, end = words_after(text.strip(), found[0].end, MOST)
         if text.strip()[end:].strip():
             raise TemplateWordsError(
@@ -103,12 +103,12 @@ class MentionReader:
         return ResolvedMention(found[0], await self._uri(found[0], words), end)
 
     async def read(self, text: str) -> Any:
-        """What a text that is one mention is of, read."""
+        """Read the resource of a text that is a single mention."""
         found = await self.find(text)
         return await self._read(found.mention.server, found.uri)
 
     async def read_all(self, text: str) -> list[MentionResult]:
-        """All mentions of a text, read at once."""
+        """Read all mentions of a text concurrently."""
         found = mentions(text)[:MOST]
         return list(await asyncio.gather(*(self._reading(text, each) for each in found)))
 
@@ -129,7 +129,7 @@ class MentionReader:
     async def _offered(self, mention: Mention) -> OfferedResources:
         if mention.server not in set(self._servers()):
             raise UnknownResource(
-                f"there is no server called {mention.server!r}{_suggestion(mention.server, self._servers())}"
+                f"no server is called {mention.server!r}{_suggestion(mention.server, self._servers())}"
             )
         return await self._lists.of(mention.server)
 
@@ -138,13 +138,13 @@ class MentionReader:
         uri = _resource(offered, mention.resource)
         if uri is not None:
             if words:
-                raise TemplateWordsError(f"{mention} takes no words, and has {len(words)}")
+                raise TemplateWordsError(f"{mention} takes no words, but has {len(words)}")
             return uri
         template = _template(offered, mention.resource)
         if template is not None:
             return expand(template, words)
         if "://" in mention.resource and not words:
-            return mention.resource  # servers need not list all that they have
+            return mention.resource  # servers need not list all of their resources
         names = [name for each in (*offered.resources, *offered.templates) for name in _names(each)]
         raise UnknownResource(
             f"{mention.server} has no resource {mention.resource!r}{_suggestion(mention.resource, names)}"
@@ -173,7 +173,7 @@ def _uri_of_named(entries: Sequence[Mapping[str, Any]], own: str, word: str) -> 
 
 
 def _names_with_prefix(offered: OfferedResources, prefix: str) -> list[str]:
-    """Names and URIs that begin so, names first; the case of letters does not matter."""
+    """Names and URIs with this prefix, names first; case is ignored."""
     begins = prefix.strip("\"'").casefold()
     words = [
         str(each["name"]) for each in (*offered.resources, *offered.templates) if isinstance(each.get("name"), str)
@@ -184,15 +184,15 @@ def _names_with_prefix(offered: OfferedResources, prefix: str) -> list[str]:
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
-    from greenroom.actors.federation.federation_errors import similar_names  # noqa: PLC0415 - only for who has mistyped
+    from greenroom.actors.federation.federation_errors import similar_names  # noqa: PLC0415 - only after a mistyped word
 
     near = similar_names(word, known)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-# --- What was typed: `@server:resource word word`, in a line of its own or in the middle of a text. Pure.
-# A resource is what stands behind the colon up to a space, in quotes where it has some itself. How many of the words behind it are its own is for the
-# template to say. An address (`ada@example.org`) is no mention: an `@` counts at the beginning and behind a space or a bracket.
+# --- The grammar of mentions: `@server:resource word word`, alone or within a text. Pure.
+# The resource extends from the colon to a space; it is quoted if it contains spaces. The template determines how many of the following words belong to the
+# mention. An e-mail address (`ada@example.org`) is no mention: an `@` counts at the start and after a space, quote or bracket.
 
 _MENTION: Final = re.compile(
     r"(?<![^\s([{<\"'])@(?P<server>[A-Za-z0-9_.-]{1,64}):(?P<resource>\"[^\"]*\"|'[^']*'|[^\s\"']+)"
@@ -203,7 +203,7 @@ _TRAILING: Final = ".,;!?)]}>"
 
 
 class Mention(NamedTuple):
-    """One, where it stands in the text."""
+    """A mention and its position in the text."""
 
     server: str
     resource: str
@@ -215,7 +215,7 @@ class Mention(NamedTuple):
 
 
 class PartialMention(NamedTuple):
-    """A mention that the user is in the middle of: the server, or None while that is being typed; what stands there so far, and the words before it."""
+    """A mention that is still being typed: its server and resource as far as complete, the prefix being typed, and the words before it."""
 
     server: str | None
     resource: str | None
@@ -224,7 +224,7 @@ class PartialMention(NamedTuple):
 
 
 def mentions(text: str) -> list[Mention]:
-    """All mentions of a text, in order."""
+    """The mentions of a text, in order."""
     return [_mention(found) for found in _MENTION.finditer(text)]
 
 
@@ -232,14 +232,14 @@ def _mention(found: re.Match[str]) -> Mention:
     written, end = found["resource"], found.end()
     if written[0] in "\"'":
         return Mention(found["server"], written[1:-1], found.start(), end)
-    bare = written.rstrip(_TRAILING) or written  # the full stop belongs to the sentence
+    bare = written.rstrip(_TRAILING) or written  # trailing punctuation belongs to the sentence
     return Mention(found["server"], bare, found.start(), end - (len(written) - len(bare)))
 
 
 def words_after(text: str, start: int, most: int, *, sentence: bool = False) -> tuple[list[str], int]:
-    """Up to so many words of the text from there on, and where they end. Another mention is no word of this one.
+    """Up to `most` words of the text from `start`, and their end. The next mention is not a word of this one.
 
-    In a `sentence` the comma or full stop behind a word is not its own, and ends the words.
+    In a `sentence`, punctuation after a word does not belong to it and ends the words.
     """
     words: list[str] = []
     while len(words) < most and (found := _WORD.match(text, start)):
@@ -254,9 +254,9 @@ def words_after(text: str, start: int, most: int, *, sentence: bool = False) -> 
 
 
 def quoted_as_typed(word: str) -> str | None:
-    """How a resource, or a word behind it, is typed so that it is read as what it is; None for what cannot be: it has both kinds of quotes, or is no line."""
+    """A resource or word, quoted if necessary, so that it reads back unchanged; None if that is impossible (both kinds of quotes, or unprintable)."""
     if not word.isprintable():
-        return None  # a foreign server wrote it, and the user's terminal is to show it
+        return None  # a server wrote it, and a terminal would interpret control characters
     if _BARE.fullmatch(word) and word[-1] not in _TRAILING:
         return word
     mark = next((mark for mark in "\"'" if word and mark not in word), None)
@@ -264,7 +264,7 @@ def quoted_as_typed(word: str) -> str | None:
 
 
 def partial_mention(text: str) -> PartialMention | None:
-    """What is being typed at the end of the text; None when that is no mention."""
+    """The unfinished mention at the end of the text; None without one."""
     at = max((found.start() for found in re.finditer(r"(?<![^\s([{<\"'])@", text)), default=-1)
     if at < 0:
         return None
@@ -284,8 +284,8 @@ def partial_mention(text: str) -> PartialMention | None:
     return PartialMention(server, resource, prefix, tuple(word for word in words if word))
 
 
-# --- A server's URI template, filled in from words in the order in which they were typed. Pure; after RFC 6570, level 3.
-# A placeholder that appears again takes the same word again, so a template wants as many words as it has different names.
+# --- Expansion of URI templates with words in the order typed. Pure; after RFC 6570, level 3.
+# A repeated placeholder gets the same word, so a template needs as many words as it has different names.
 
 _EXPRESSION: Final = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"([A-Za-z0-9_.%-]+)(?:\*|:[0-9]+)?")
@@ -312,28 +312,28 @@ _EXPANSION_STYLES: Final[Mapping[str, _ExpansionStyle]] = {
 
 
 class TemplateWordsError(GreenroomError):
-    """The words do not fill in the template: which it wants, and how many were typed."""
+    """The number of words does not match the template's placeholders, or a word is empty."""
 
 
 def placeholders(template: str) -> tuple[str, ...]:
-    """The different names of a template, in the order in which they first appear."""
+    """The distinct placeholders of a template, in order of appearance."""
     names = (name for found in _EXPRESSION.finditer(template) for name, _ in _variables(found[2]))
     return tuple(dict.fromkeys(names))
 
 
 def expand(template: str, words: Sequence[str]) -> str:
-    """The URI that has these words in its places. Raises `TemplateWordsError`."""
+    """The URI with these words for the placeholders. Raises `TemplateWordsError`."""
     names = placeholders(template)
     if len(words) != len(names):
         wanted = " ".join(f"<{name}>" for name in names) or "none"
-        raise TemplateWordsError(f"{template} wants {len(names)} words, {wanted}, and has {len(words)}")
+        raise TemplateWordsError(f"{template} needs {len(names)} words, {wanted}, but has {len(words)}")
     if "" in words:
         raise TemplateWordsError(f"{template}: <{names[words.index('')]}> is empty")
     return fill(template, dict(zip(names, words, strict=True)))
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The URI with these values."""
+    """The URI with these values for the placeholders."""
     return _EXPRESSION.sub(lambda found: _expanded(found, values), template)
 
 
@@ -349,25 +349,25 @@ def _expanded(found: re.Match[str], values: Mapping[str, str]) -> str:
 
 
 def _variables(written: str) -> list[tuple[str, bool]]:
-    """Each name, and whether it may be many segments."""
+    """Each name, and whether its value may have several path segments."""
     found = [(_VARIABLE.fullmatch(part.strip()), part.strip().endswith("*")) for part in written.split(",")]
     return [(match[1], many) for match, many in found if match is not None]
 
 
-# --- What resources servers have, asked for when a caller first wants to know, and kept until the server says that it is different.
-# One list of a server is fetched once, however many wait for it. It is void when that server says `list_changed`, connects anew, or said itself for how
-# long it holds (`ttlMs`); another server's is none of its business. What is fetched while it becomes void is fetched again.
+# --- A cache of servers' lists of resources and templates, fetched on first use.
+# Concurrent callers share one fetch. A server's entry becomes invalid when it sends `list_changed`, when it reconnects, or after its `ttlMs`; other servers'
+# entries stay valid. A fetch during which the entry becomes invalid is repeated.
 
 MAX_PAGES: Final = 1000
 MAX_ENTRIES: Final = 100_000
 PATIENCE: Final = 30.0
-"""How long a server may take for all pages of its lists."""
+"""The timeout for all pages of a server's lists."""
 _ROUNDS: Final = 5
-"""How often a list is fetched again that has changed meanwhile: of one that always does, the last is taken."""
+"""How often a list that changes during the fetch is fetched; after that, the last result is used."""
 
 
 class OfferedResources(NamedTuple):
-    """What one server has: resources and templates, as the wire has them."""
+    """A server's resources and templates, as JSON objects."""
 
     resources: Sequence[Mapping[str, Any]]
     templates: Sequence[Mapping[str, Any]]
@@ -382,29 +382,29 @@ class _CachedLists:
 
 
 class ResourceListCache:
-    """The lists of all servers of a host."""
+    """The cached lists of a host's servers."""
 
     def __init__(self, line: Callable[[str], Line], *, timeout: float = PATIENCE) -> None:
-        """`line` gives the way to a server, or raises what says that there is none."""
+        """`line` gives the connection to a server, or raises an error if there is none."""
         self._line = line
         self._timeout = timeout
         self._entries: dict[str, _CachedLists] = {}
         self._versions: dict[str, int] = {}
 
     def __repr__(self) -> str:
-        return f"<ResourceListCache: {', '.join(self._entries) or 'nothing was asked for yet'}>"
+        return f"<ResourceListCache: {', '.join(self._entries) or 'empty'}>"
 
     def changed(self, server: str) -> None:
-        """That server's lists are not what they were."""
+        """Invalidate a server's lists."""
         self._versions[server] = self._versions.get(server, 0) + 1
 
     def forget(self, server: str) -> None:
-        """There is no such server any more, or another one by its name."""
+        """Drop a server's lists: it was removed or replaced."""
         self.changed(server)
         self._entries.pop(server, None)
 
     def known(self, server: str) -> OfferedResources | None:
-        """What is there at once, without asking the server."""
+        """The cached lists, without a request; None if there are no valid ones."""
         entry = self._entries.get(server)
         if (
             entry is None
@@ -416,7 +416,7 @@ class ResourceListCache:
         return None if entry.fetching.exception() is not None else entry.fetching.result()[0]
 
     async def of(self, server: str) -> OfferedResources:
-        """What the server has. Raises the client's errors; a failure is not kept."""
+        """The server's lists. Raises the client's errors; a failure is not cached."""
         rounds = 0
         while True:
             rounds += 1
@@ -433,7 +433,7 @@ class ResourceListCache:
                 if entry.fetching.done() and self._entries.get(server) is entry:
                     del self._entries[server]
                 if entry.fetching.cancelled() and not _is_cancelling():
-                    continue  # the task that began it was ended, and took it along
+                    continue  # the caller that started the fetch was cancelled, and the fetch with it
                 raise
             if seconds is not None and entry.until is None:
                 entry.until = asyncio.get_running_loop().time() + seconds
@@ -471,7 +471,7 @@ class ResourceListCache:
                 page = await line.request(method, params, timeout=self._timeout)
             except PeerError as error:
                 if error.code == ErrorCode.METHOD_NOT_FOUND:
-                    return [], None  # many have resources and no templates, or neither
+                    return [], None  # the server has no resources, or no templates
                 raise
             found: Any = page.get(key)
             if not is_array(found):
@@ -486,7 +486,7 @@ class ResourceListCache:
             if not isinstance(cursor, str):
                 return entries, holds
             if cursor in seen:
-                raise BadAnswer(f"{method} of {line.name} comes back to a page that was there before")
+                raise BadAnswer(f"{method} of {line.name} returned the same cursor twice")
             seen.add(cursor)
         raise BadAnswer(f"{method} of {line.name} has more than {MAX_PAGES} pages")
 
@@ -497,5 +497,6 @@ def _is_cancelling() -> bool:
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:
+    # Callers wait behind `shield`; if all of them are cancelled, the exception of the fetch would be logged as never retrieved.
     if not task.cancelled():
         task.exception()

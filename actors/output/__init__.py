@@ -1,1 +1,1 @@
-"""How much of a tool's answer a model is given, and where the rest is."""
+"""Limits for tool answers that go to a model, and storage of the full answers."""

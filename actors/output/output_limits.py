@@ -1,6 +1,6 @@
-"""Answers that are too long for a model: the beginning and the end are kept, the whole is in a file, and the answer says so.
+"""Limits for tool answers that go to a model: a longer answer is cut to its beginning and end, and saved whole in a file that it links to.
 
-Only what goes to a model is cut (`Host.run`, `Agent.call_tool`); what a program asks for itself it gets whole.
+Only answers for a model are cut (`Host.run`, `Agent.call_tool`); a program's own calls return the whole answer.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 TOKENS: Final = 25_000
 BYTES: Final = 1024 * 1024
 _HEAD: Final = 2 / 3
-"""How much of what is kept is of the beginning."""
+"""The share of the kept text that comes from the beginning."""
 _LEAST: Final = 100
 _LONGEST_TYPE: Final = 100
-"""How many characters of a MIME type are repeated."""
+"""The number of characters of a MIME type that are quoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLimit:
-    """How much one answer may have; None is without end. `tokens` are of its text, `bytes` of all that it carries."""
+    """The limit for an answer: `tokens` of its text and `bytes` of its whole content; None is no limit."""
 
     tokens: int | None = TOKENS
     bytes: int | None = BYTES
@@ -51,60 +51,62 @@ class OutputLimit:
         given: Any
         for name, given in (("tokens", self.tokens), ("bytes", self.bytes)):
             if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < _LEAST):
-                raise ConfigError(f"{name} of an answer are {_LEAST} or more, or None for no limit, not {given!r}")
+                raise ConfigError(f"{name} has to be {_LEAST} or more, or None for no limit, not {given!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """For a whole host: what holds for all, for a server, and for a tool (`git:log`); what is more particular decides."""
+    """The limits of a host: a default, and limits for servers and tools (`git:log`); the most specific one applies."""
 
     default: OutputLimit = field(default_factory=OutputLimit)
     servers: Mapping[str, OutputLimit] = field(default_factory=dict[str, OutputLimit])
     tools: Mapping[str, OutputLimit] = field(default_factory=dict[str, OutputLimit])
 
     def of(self, server: str, tool: str) -> OutputLimit:
-        """What holds for this tool."""
+        """The limit for this tool."""
         return self.tools.get(f"{server}:{tool}") or self.servers.get(server) or self.default
 
 
 class OutputSize(NamedTuple):
-    """How much an answer has."""
+    """The size of an answer."""
 
     tokens: int
     bytes: int
 
 
 def tokens(text: str) -> int:
-    """About how many tokens a text is: four characters of ASCII are one, and each other character is one."""
+    """An estimate of a text's tokens: one for four ASCII characters, and one for each other character."""
     plain = len(text.encode("ascii", "ignore"))
     return -(-plain // 4) + len(text) - plain
 
 
 class OutputLimiter:
-    """Cuts what is too much."""
+    """Cuts answers to the limits, and saves the whole answers."""
 
     def __init__(self, limits: OutputLimits, spill: Spill, count: Callable[[str], int] = tokens) -> None:
-        """`count` counts the tokens of a text, where a program can do that better than by its length."""
+        """`count` counts the tokens of a text; the default estimates them by its length."""
         self.limits = limits
         self.spill = spill
         self._count = count
 
     def size(self, result: Mapping[str, Any]) -> OutputSize:
-        """How much an answer has."""
+        """The size of an answer."""
         content: Any = result.get("content")
         texts = [_text(block) for block in _blocks(result)]
         structured = result.get("structuredContent")
         written = b"" if structured is None else msgspec.json.encode(structured)
-        said = sum(self._count(text) for text in texts)
-        return OutputSize(max(said, self._count(written.decode())), len(msgspec.json.encode(content)) + len(written))
+        text_tokens = sum(self._count(text) for text in texts)
+        return OutputSize(
+            max(text_tokens, self._count(written.decode())), len(msgspec.json.encode(content)) + len(written)
+        )
 
     def limited(
         self, server: str, tool: str, result: dict[str, Any], shows: Callable[[str, str], bool] | None = None
     ) -> dict[str, Any]:
-        """The answer, or what of it fits. Where the rest cannot be kept it says so: what was called has done what it does.
+        """The answer, cut to the limit if necessary. A failure to save the whole answer is noted in it and not raised, because the call has been made.
 
-        Pictures that `shows` says can be shown, by their MIME type and base64, stay as they are, and do not count. Other binary content becomes a
-        text that says what it is and in which file it is kept.
+        Pictures that the model can see, according to `shows` (MIME type, base64), stay unchanged and do not count. Other binary content is replaced by a
+        text with its type and the file in which it is saved.
         """
         shown: Callable[[str, str], bool] = shows or partial(can_show, "")
         blocks: list[Mapping[str, Any]] = []
@@ -132,7 +134,7 @@ class OutputLimiter:
         try:
             kept = self.spill.keep(f"{server}-{tool}", ".txt" if only_text else ".json", data, server)
         except OSError as error:
-            where = f"the rest could not be kept ({error.strerror or error})"
+            where = f"the rest could not be saved ({error.strerror or error})"
         else:
             where = f"all of it is in {kept.as_uri()}"
         unsaid = others if structured is None else structured
@@ -156,22 +158,22 @@ class OutputLimiter:
         return {**rest, "content": [text, link, *pictures]}
 
     def _file(self, server: str, tool: str, media: _Media) -> str:
-        """What stands for binary content that cannot be shown: what it is, and where."""
+        """The text that replaces binary content which cannot be shown: its type and its file."""
         what = f"a {media.what} ({media.mime_type}"
         try:
             data = b64decode(media.data)
             what = f"{what}, {len(data):,} bytes)"
             kept = self.spill.keep(f"{server}-{tool}", guess_extension(media.mime_type) or ".bin", data, server)
         except OSError as error:
-            return f"[{what}, which cannot be shown here, and could not be kept ({error.strerror or error})]"
+            return f"[{what}, which cannot be shown here, and could not be saved ({error.strerror or error})]"
         except ValueError:
-            return f"[{what}), which is no base64]"
+            return f"[{what}), which is not base64]"
         return f"[{what}, which cannot be shown here, is in {kept.as_uri()}]"
 
     def _ends(self, text: str, limit: OutputLimit) -> tuple[str, str]:
-        """The beginning and the end of a text that together are no more than the limit."""
+        """The beginning and end of a text that together fit the limit."""
         low, high = 0, len(text)
-        while low < high:  # how many characters fit: a text's tokens grow with it
+        while low < high:  # binary search: the number of tokens grows with the number of characters
             middle = (low + high + 1) // 2
             head, tail = _head_and_tail(text, middle)
             fits = limit.tokens is None or self._count(head) + self._count(tail) <= limit.tokens
@@ -190,7 +192,7 @@ def _head_and_tail(text: str, keep: int) -> tuple[str, str]:
 
 
 class _Media(NamedTuple):
-    """Binary content of an answer."""
+    """Binary content in an answer."""
 
     what: str
     mime_type: str
@@ -226,35 +228,38 @@ def _limit_text(limit: OutputLimit) -> str:
     return " and ".join(part for part in parts if part)
 
 
-# --- Deletes kept answers when their host stops, also when it is a supervisor's child: then no `async with` block of it is left.
-# The first of two children, so it ends after the host whose answers are kept. It gets no messages; when it dies nothing is lost.
+# --- A process that deletes saved answers when the host stops. A host that is a supervisor's child has no `async with` block that could do it.
+# It is the first of two children, so it ends after the host. It gets no messages; if it dies, nothing is lost.
 
 _INTENSITY, _PERIOD = 5, 10.0
 
 
 class SpillCleanup(GenServer):
-    """One for a host that keeps answers."""
+    """Deletes a host's saved answers when it terminates."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, spill: Spill) -> None:
-        """What it clears away at its end."""
+        """`spill` holds the saved answers."""
         self._spill = spill
 
-    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
-        """Clear it away."""
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - for any reason
+        """Delete the saved answers."""
         self._spill.close()
 
 
 def with_spill_cleanup(spill: Spill, host: ChildSpec[Any]) -> ChildSpec[Any]:
-    """A host's child, and the process that clears away what was kept of its answers."""
+    """A supervisor of the host and of the process that deletes its saved answers."""
     both = child(
-        SuccessorSupervisor, [child(SpillCleanup, spill).but(id="keeper"), host], intensity=_INTENSITY, period=_PERIOD
+        SuccessorSupervisor,
+        [child(SpillCleanup, spill).but(id="spill_cleanup"), host],
+        intensity=_INTENSITY,
+        period=_PERIOD,
     )
     return both.but(id=host.id)
 
 
-# --- Where whole answers are kept: files of our own in a folder of our own, 0600 in 0700, bounded together, and gone with the host.
+# --- Storage of whole answers: files with mode 0600 in a folder with mode 0700, bounded in total, and deleted with the host.
 
 MOST: Final = 1 << 30
 MOST_FILES: Final = 10_000
@@ -262,16 +267,19 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Spill:
-    """The folder. It is made when the first answer is kept."""
+    """A folder of saved answers, created for the first one."""
 
     def __init__(
         self, folder: str | os.PathLike[str] | None = None, *, most: int = MOST, most_files: int = MOST_FILES
     ) -> None:
-        """In `folder`, or where temporary files go. Together they have `most` bytes, and are `most_files`; then the oldest go, of the owner with most bytes."""
+        """Save below `folder`, by default the system's temporary folder.
+
+        Beyond `most` bytes or `most_files` files in total, the oldest files of the owner with the most bytes are deleted.
+        """
         if most < 1:
-            raise ConfigError(f"whole answers take at least 1 byte together, not {most!r}")
+            raise ConfigError(f"most has to be at least 1 byte, not {most!r}")
         if most_files < 1:
-            raise ConfigError(f"at least 1 whole answer is kept, not {most_files!r}")
+            raise ConfigError(f"most_files has to be at least 1, not {most_files!r}")
         self._parent = None if folder is None else Path(folder)
         self._most = most
         self._most_files = most_files
@@ -290,12 +298,12 @@ class Spill:
         self.close()
 
     def keep(self, name: str, suffix: str, data: bytes, owner: str = "") -> Path:
-        """Write one down, for that owner: a server that answers at length puts out its own answers. Raises `OSError`."""
+        """Save an answer. Limits apply first to the owner (a server) with the most bytes, so a verbose server evicts its own answers. Raises `OSError`."""
         self._count += 1
         file = f"{_NAME.sub('_', name)[:80]}-{self._count}{suffix}"
         try:
             path = self._write(file, data)
-        except FileNotFoundError:  # the folder was deleted, as temporary ones may be
+        except FileNotFoundError:  # the folder was deleted, as temporary folders may be
             self._forget()
             path = self._write(file, data)
         self._kept.setdefault(owner, OrderedDict())[path] = len(data)
@@ -307,7 +315,7 @@ class Spill:
         return path
 
     def _drop_oldest(self, newest: Path) -> None:
-        """Of the owner with most bytes, or most answers where it is they that are too many; never the one that was just kept."""
+        """Delete the oldest answer of the owner with the most bytes (or files, if the number is exceeded), but never the newest answer."""
         too_large = sum(self._sizes.values()) > self._most
         others = [each for each, kept in self._kept.items() if next(iter(kept)) != newest]
         greedy = max(others, key=lambda each: self._sizes[each] if too_large else len(self._kept[each]))
@@ -334,7 +342,7 @@ class Spill:
         return folder
 
     def close(self) -> None:
-        """Remove them all."""
+        """Delete all saved answers."""
         folder = self._forget()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -14,25 +14,25 @@ from greenroom import program_runner
 from greenroom.supervision import Ref, child, spawn, wait_down
 from greenroom.transports.listening_sockets import CannotListen
 
-from .demo_client import visit
+from .demo_client import run_tour
 from .demo_server import server
-from .event_printer import Teller
+from .event_printer import EventPrinter
 from .upstreams import host, library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 HOST = "127.0.0.1"
-TELLER: Ref[Teller] = Ref("the teller of the demonstration", None)
+EVENT_PRINTER: Ref[EventPrinter] = Ref("the event printer of the demonstration", None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=_WHAT)
-    parser.add_argument("--port", type=int, default=8000, help="where it listens (8000; 0 takes any that is free)")
-    parser.add_argument("--quiet", action="store_true", help="no visitor at the start: wait for yours")
+    parser.add_argument("--port", type=int, default=8000, help="the port to listen on (8000; 0 takes any free port)")
+    parser.add_argument("--quiet", action="store_true", help="start without the built-in client")
     given = parser.parse_args(arguments)
-    # The teller says it in one line; the whole story, with tracebacks, is for servers that are no demonstration.
+    # The event printer prints one line per death; the log would add tracebacks.
     logging.getLogger("greenroom").setLevel(logging.CRITICAL)
     begun = time.monotonic()
     try:
@@ -43,19 +43,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(textwrap.dedent(_GREETING).format(url=server.urls[0]), flush=True)
 
     def children() -> list[Any]:
-        teller = child(Teller, server.company, host, begun).but(name=TELLER.target)
-        return [teller, library.child_spec(), host.child_spec(), spec]
+        printer = child(EventPrinter, server.company, host, begun).but(name=EVENT_PRINTER.target)
+        return [printer, library.child_spec(), host.child_spec(), spec]
 
     async def until(_: Callable[[], None]) -> None:
-        await host.catalogue()  # each of the three has come up by then, or is known to be away
-        await TELLER.call(Teller.show_tree)
+        await host.catalogue()  # by then each upstream is connected or known to be down
+        await EVENT_PRINTER.call(EventPrinter.show_tree)
         if not given.quiet:
-            TELLER.cast(Teller.say, "A visitor in memory tries everything once:")
-            await wait_down(spawn(visit, server.company, TELLER), None)
-            TELLER.cast(
-                Teller.say, "It has left, and this is who is still there. Now it is your turn; Ctrl-C stops in order."
+            EVENT_PRINTER.cast(EventPrinter.say, "A client in the same process calls every tool once:")
+            await wait_down(spawn(run_tour, server.company, EVENT_PRINTER), None)
+            EVENT_PRINTER.cast(
+                EventPrinter.say,
+                "The client has left; these processes are alive. Now it is your turn; Ctrl-C stops in order.",
             )
-            TELLER.cast(Teller.show_tree)
+            EVENT_PRINTER.cast(EventPrinter.show_tree)
         await asyncio.Event().wait()
 
     try:

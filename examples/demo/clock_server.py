@@ -11,7 +11,7 @@ server = Server("greenroom-demo-clock", version="1")
 
 @server.tool
 async def now() -> str:
-    """What time it is here."""
+    """The current time."""
     return time.strftime("%H:%M:%S")
 
 

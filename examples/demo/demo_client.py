@@ -1,6 +1,6 @@
-"""A peer that walks once through everything the demonstration has, tells what it got, and leaves.
+"""A client in the same process that calls every tool of the demonstration once and prints the answers.
 
-So there is something to see before another client has connected: each call, its answer, and that the tree is the same before and after.
+It shows each call, its answer, and that the tree is the same before and after, without an external client.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.wire_probe import WireProbe
 
-from .event_printer import Teller
+from .event_printer import EventPrinter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,15 +36,15 @@ TOUR: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
 )
 
 
-async def visit(company: Company, teller: Ref[Teller]) -> None:
-    """Come in, try everything, leave."""
+async def run_tour(company: Company, printer: Ref[EventPrinter]) -> None:
+    """Connect, call every tool, and disconnect."""
     async with WireProbe(company) as probe:
         for tool, arguments in TOUR:
             written = ", ".join(f"{name}={value}" for name, value in arguments.items())
-            teller.cast(Teller.say, f"→ {tool}({written})")
+            printer.cast(EventPrinter.say, f"→ {tool}({written})")
             params = {"name": tool, "arguments": dict(arguments), "_meta": {"progressToken": tool}}
-            answer = await _watched(probe, await probe.ask("tools/call", params), teller)
-            teller.cast(Teller.say, f"← {_words(answer)}")
+            answer = await _watched(probe, await probe.ask("tools/call", params), printer)
+            printer.cast(EventPrinter.say, f"← {_words(answer)}")
 
 
 def _words(answer: Mapping[str, Any]) -> str:
@@ -55,14 +55,14 @@ def _words(answer: Mapping[str, Any]) -> str:
     return f"isError: {words}" if result.get("isError") else words
 
 
-async def _watched(probe: WireProbe, call: int, teller: Ref[Teller]) -> dict[str, Any]:
-    """The answer to a call; what is said before it is told as it comes."""
+async def _watched(probe: WireProbe, call: int, printer: Ref[EventPrinter]) -> dict[str, Any]:
+    """The answer to a call; progress is printed as it arrives."""
     told = 0
     while True:
         seen = len(probe.received)
         for message in probe.received[told:]:
             if message.get("method") == "notifications/progress":
-                teller.cast(Teller.say, f"  … {message['params'].get('message')}")
+                printer.cast(EventPrinter.say, f"  … {message['params'].get('message')}")
             elif message.get("id") == call and "method" not in message:
                 probe.received.clear()
                 return message

@@ -1,4 +1,4 @@
-"""The server of the demonstration: every way that a tool can go well or wrong, on the public API only."""
+"""The server of the demonstration: tools that succeed and fail in every way, with the public API only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ server = Server(
     "greenroom-demo",
     version="1",
     title="Greenroom's demonstration",
-    instructions="Call `leave`, `raise_interrupt` or `segfault`, and then `add`: nobody notices. `block` shows what a watchdog is for. "
-    "`clock__now`, `library__find` and `shaky__count` are other servers' tools, and one of those servers keeps dying.",
+    instructions="Call `leave`, `raise_interrupt` or `segfault`, and then `add`: other calls are not affected. `block` shows the watchdog. "
+    "`clock__now`, `library__find` and `shaky__count` are tools of other servers, one of which keeps dying.",
 )
 server.mount(host, shared=True)
 
@@ -29,7 +29,7 @@ async def add(a: int, b: int) -> int:
 
 @server.tool
 async def wait(seconds: float = 1.0) -> str:
-    """Waits, and lets all other calls go on. Cancel it, if you like."""
+    """Waits, without delaying other calls. It can be cancelled."""
     await asyncio.sleep(min(seconds, 60.0))
     return f"waited for {seconds:g} seconds"
 
@@ -43,19 +43,19 @@ def grind(seconds: float = 1.0) -> str:
 
 @server.tool
 async def fail() -> str:
-    """Fails, and says so: the model sees the words, and can try something else."""
+    """Fails with an error text, which the model sees."""
     raise ToolError("the stage door is locked; try the front of the house")
 
 
 @server.tool
 async def crash() -> str:
-    """Raises an unexpected error: the caller is told in general words, and the log has the traceback."""
+    """Raises an unexpected exception: the caller gets a general error, and the log has the traceback."""
     return f"one divided by zero is {1 / 0}"
 
 
 @server.tool
 def leave() -> str:
-    """Calls sys.exit(): elsewhere this ends the whole server, and all calls with it."""
+    """Calls sys.exit(), which would end an unsupervised server with all of its calls."""
     sys.exit(0)
 
 
@@ -67,40 +67,40 @@ async def raise_interrupt() -> str:
 
 @server.tool
 async def block(seconds: float = 1.5) -> str:
-    """Blocks the event loop, as an `async def` that never awaits does: all calls wait, and the watchdog names it."""
+    """Blocks the event loop, like an `async def` that never awaits: all calls wait, and the watchdog reports this one."""
     time.sleep(min(seconds, 10.0))  # noqa: ASYNC251 - the mistake that is shown here
-    return f"blocked everybody for {seconds:g} seconds"
+    return f"blocked all calls for {seconds:g} seconds"
 
 
 @server.tool(isolation="thread")
 async def block_alone(seconds: float = 1.5) -> str:
     """The same mistake in a thread with a loop of its own: no other call waits."""
     time.sleep(min(seconds, 10.0))  # noqa: ASYNC251 - as above
-    return f"blocked nobody for {seconds:g} seconds"
+    return f"blocked no other call for {seconds:g} seconds"
 
 
 @server.tool(isolation=Pool(size=1, warm=1))
 def segfault() -> str:
-    """Reads address zero, in a process of its own: that one dies, and the caller is told how."""
+    """Reads address zero in a process of its own: that process dies, and the caller learns how."""
     return str(ctypes.string_at(0))
 
 
 @server.tool
 async def stream(ctx: Context, steps: int = 5) -> str:
-    """Tells how far it is, step by step: ask with a progress token."""
+    """Reports progress step by step, if the request has a progress token."""
     for step in range(min(steps, 100)):
         await ctx.progress(step, steps, f"step {step + 1} of {steps}")
         await asyncio.sleep(0.2)
-    return "that was all"
+    return "done"
 
 
 @server.resource("demo://programme", mime_type="text/plain")
 async def programme() -> str:
-    """What is on tonight."""
+    """The names of the tools."""
     return "add, wait, grind, fail, crash, leave, raise_interrupt, block, block_alone, segfault, stream"
 
 
 @server.prompt
 def tour() -> str:
     """Asks a model to try everything."""
-    return "Call every tool of this server once, the one called `leave` in the middle, and tell me which of them did any harm."
+    return "Call every tool of this server once, the one called `leave` in the middle, and tell me which of them affected other calls."

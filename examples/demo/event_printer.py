@@ -1,4 +1,4 @@
-"""Prints what happens in the demonstration: one line for each death, for each blocked loop, and for each peer that comes or goes."""
+"""Prints the events of the demonstration: a line for each death, each blocked loop, and each client that connects or disconnects."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason
 
 LOOK = 0.25
-"""How often it looks who is there."""
+"""The interval at which clients are checked, in seconds."""
 
 
-class Teller(GenServer):
-    """One line a happening, on stdout."""
+class EventPrinter(GenServer):
+    """Prints a line per event on stdout. It gets reports of the node, and its own timer."""
 
     def __init__(self, company: Company, host: Host, begun: float) -> None:
-        """`begun` is when the programme began, on the clock of `time.monotonic`."""
+        """`begun` is the start time, by `time.monotonic`."""
         self._company = company
         self._host = host
         self._begun = begun
@@ -44,16 +44,16 @@ class Teller(GenServer):
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def init(self) -> None:
-        """Listen from now on."""
+        """Subscribe to the node's reports."""
         self._unsubscribe = current_node().reports.subscribe(self.ref().send)
         send_after(LOOK, self.pid, "look")
 
-    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - why it ends is nothing to it
-        """Listen no more."""
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason
+        """Unsubscribe."""
         self._unsubscribe()
 
     def say(self, text: str) -> None:
-        """Print it, with the time."""
+        """Print a line with the time."""
         lines = text.splitlines() or [""]
         print(
             f"{time.monotonic() - self._begun:7.2f}  {lines[0]}",
@@ -63,11 +63,11 @@ class Teller(GenServer):
         )
 
     def show_tree(self) -> None:
-        """Draw all processes that are alive."""
+        """Print the tree of processes."""
         self.say(draw(tree()))
 
     async def handle_info(self, message: Any) -> None:
-        """A report, or time to look."""
+        """Handle a report, or check the clients on the timer."""
         match message:
             case "look":
                 await self._look()
@@ -75,16 +75,14 @@ class Teller(GenServer):
                 send_after(LOOK, self.pid, "look")
             case CrashReport():
                 self.say(
-                    f"† {message.label} {message.pid}: {message.reason}. Its caller was told, nobody else noticed."
+                    f"† {message.label} {message.pid}: {message.reason}. Its caller got an error, other calls were not affected."
                 )
             case LoopBlocked():
                 where = message.stack.strip().splitlines()
-                self.say(
-                    f"! {message.label} {message.pid} keeps everybody waiting, for {message.seconds:.1f} s now, at"
-                )
+                self.say(f"! {message.label} {message.pid} blocks all calls, for {message.seconds:.1f} s now, at")
                 self.say("\n".join(where[-2:]))
             case Leaked():
-                self.say(f"! {message.label} {message.pid} does not end, and was left behind")
+                self.say(f"! {message.label} {message.pid} does not end and was abandoned")
             case Report():
                 pass
             case _:
@@ -93,9 +91,9 @@ class Teller(GenServer):
     async def _look(self) -> None:
         here = {card.id: _who(card) for card in await self._company.peers.all()}
         for id in here.keys() - self._here.keys():
-            self.say(f"· {here[id]} has come")
+            self.say(f"· {here[id]} has connected")
         for id in self._here.keys() - here.keys():
-            self.say(f"· {self._here[id]} has left")
+            self.say(f"· {self._here[id]} has disconnected")
         self._here = here
 
     def _look_behind(self) -> None:
@@ -108,10 +106,10 @@ class Teller(GenServer):
 
 def _why(cause: BaseException | None) -> str:
     if isinstance(cause, ProcessDied) and cause.signal is not None:
-        return f": its process was ended by {cause.signal}, and is started again"
+        return f": its process was ended by {cause.signal}, and is restarted"
     return "" if cause is None else f": {str(cause).splitlines()[0]}"
 
 
 def _who(card: SessionInfo) -> str:
-    """What a client calls itself; it may call itself anything."""
-    return safe_repr.short(str(card.client_info.get("name", "somebody")))
+    """The name that a client reports, shortened and escaped."""
+    return safe_repr.short(str(card.client_info.get("name", "a client")))

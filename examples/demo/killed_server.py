@@ -1,4 +1,4 @@
-"""A server in a process of its own that is killed every few seconds, in the middle of whatever it is doing: `kill -9`, by its own hand."""
+"""A server in a process of its own that kills itself with SIGKILL every few seconds, in the middle of its work."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import threading
 from greenroom import Server
 
 LIFE = 3.0
-"""Seconds that it has."""
+"""Seconds until it kills itself."""
 
 server = Server("greenroom-demo-shaky", version="1")
 
 
 @server.tool
 async def count(to: int = 3) -> str:
-    """Counts, one number a second. Whether it gets there is another question."""
+    """Counts one number per second; it is usually killed before the end."""
     for number in range(min(to, 60)):
         await asyncio.sleep(1)
         if number + 1 == to:
@@ -26,7 +26,7 @@ async def count(to: int = 3) -> str:
 
 
 def die() -> None:
-    """Now."""
+    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 

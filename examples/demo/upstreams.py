@@ -1,4 +1,4 @@
-"""The three servers that the demonstration puts behind its own: one in a process of its own, one in this program, and one that keeps dying."""
+"""The three upstream servers of the demonstration: one in a process of its own, one in this program, and one that keeps dying."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BOOKS = {
 
 @library.tool
 async def find(title: str) -> str:
-    """Says where a book stands."""
+    """Finds the shelf of a book."""
     found = next((f"{each}: {shelf}" for each, shelf in _BOOKS.items() if title.lower() in each.lower()), None)
-    return found or f"nothing is called {title!r} here"
+    return found or f"there is no book called {title!r} here"
 
 
 host = Host(

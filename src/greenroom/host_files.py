@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from greenroom.actors.consent.consent import Consent
+from greenroom.actors.federation.upstream_spec import UpstreamState
 
-from .actors.federation.upstream_spec import UpstreamState
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.settings import ClientSettings
     from greenroom.actors.federation.federation import Federation
+    from greenroom.actors.federation.upstream_spec import UpstreamStatus
+    from greenroom.actors.output.output_limits import OutputLimiter
+    from greenroom.auth.client.auth_option import Auth
     from greenroom.config.config_sync import ConfigSync, SyncStep
-
-    from .actors.federation.upstream_spec import UpstreamStatus
-    from .actors.output.output_limits import OutputLimiter
-    from .auth.client.auth_option import Auth
-    from .config.configured_upstreams import SignIn
-    from .config.host_config import HostConfig, ServerConfig
+    from greenroom.config.configured_upstreams import SignIn
+    from greenroom.config.host_config import HostConfig, ServerConfig
 
 WATCH = 1.0
 """How often files are looked at, in seconds, where nothing else is said."""
@@ -83,10 +82,9 @@ class HostFiles:
         where they ask, the answer is no; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
         goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
         """
+        from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
         from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - a host without files needs none of it
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
-
-        from .config.config_reader import read  # noqa: PLC0415 - as above
 
         def again() -> HostConfig:
             found = read(*paths, environment=environment, project=project, inputs=inputs)

@@ -1,4 +1,4 @@
-"""The demonstration as a program: it shows which tools die and that no other call notices, serves, and stops in order."""
+"""The server demonstration as a program: tools die without effect on other calls, it serves, and it stops in order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo", "--port", "0"]
 SECONDS = 60
-TREE = re.compile(r"^(?!.*(?:Wire|Minder|Host )).*[├└]─ .*$", re.MULTILINE)
-"""All but the wires, one of which leads to a server that keeps dying, and the minder of the worker of the tool that segfaults."""
+TREE = re.compile(r"^(?!.*(?:Wire|WorkerProxy|Host )).*[├└]─ .*$", re.MULTILINE)
+"""All but the wires, one of which leads to a server that keeps dying, and the proxy of the worker whose tool segfaults."""
 
 
 def shape(seen: str) -> list[str]:
@@ -54,7 +54,7 @@ def until(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"{words!r} did not come in {seen!r}")
 
 
-def test_the_visitor_sees_tools_die_and_the_tree_is_the_same_as_before() -> None:
+def test_the_demo_client_sees_tools_die_and_the_tree_is_unchanged() -> None:
     with demonstration() as process:
         seen = until(process, "Now it is your turn")
         tree = until(process, "HttpListener")
@@ -62,10 +62,12 @@ def test_the_visitor_sees_tools_die_and_the_tree_is_the_same_as_before() -> None
         rest = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, rest
     assert rest.endswith("stopped in order\n")
-    before, _, tour = seen.partition("A visitor in memory tries everything once")
+    before, _, tour = seen.partition("A A client in the same process calls every tool once")
     assert shape(before) == shape(tree)
     for death in ("'crash'", "'leave'", "'raise_interrupt'"):
-        assert re.search(rf"† tools/call {death} \(request \d+\) <node\.\d+>: crash: .*\. Its caller was told", tour)
+        assert re.search(
+            rf"† tools/call {death} \(request \d+\) <node\.\d+>: crash: .*\. Its caller got an error", tour
+        )
     assert tour.count("← isError: Tool execution failed\n") == 3
     assert re.search(r"→ segfault\(\)\n(.*\n)*?.*← isError: .* its process was ended by signal 11 \(SIGSEGV\)", tour)
     assert "← isError: the stage door is locked" in tour

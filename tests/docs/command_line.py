@@ -31,11 +31,11 @@ def render() -> str:
         "`greenroom` comes with the extra: `pip install 'greenroom[cli]'`. Made from the code by `python tests/docs/command_line.py`; how to use it is in",
         "[use the command line](../how-to/use-the-command-line.md).",
         "",
-        "A target is a URL, a name of your [configuration](configuration.md), `module:server` or `file.py:server` of code that can be imported here (the part behind",
-        "the colon may be left out where there is one server), or, instead of a target, a server's own command behind `--`.",
+        "A target is a URL, a name in your [configuration](configuration.md), `module:server` or `file.py:server` of Python code (the part after",
+        "the colon is optional if there is only one server), or, instead of a target, a server's own command behind `--`.",
         "",
-        "`_GREENROOM_COMPLETE=bash_source greenroom` prints what makes a shell complete these words, and the names of your configuration (`zsh_source`,",
-        "`fish_source`). `NO_COLOR` keeps it plain, and so does any output that is no terminal. `GREENROOM_TRACEBACK=1` shows where an error was raised.",
+        "`_GREENROOM_COMPLETE=bash_source greenroom` prints the shell code that completes these words and the names in your configuration (`zsh_source`,",
+        "`fish_source`). `NO_COLOR` switches colours off, and so does output that is not a terminal. `GREENROOM_TRACEBACK=1` shows the traceback of an error.",
     ]
     for command in COMMANDS:
         for path, each in _all(command, ()):

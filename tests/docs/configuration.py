@@ -1,4 +1,4 @@
-"""Writes the reference of the configuration, and the schema for editors, from the table of its fields: `python -m tests.docs.configuration`."""
+"""Writes the configuration reference and the schema for editors from the table of fields: `python -m tests.docs.configuration`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA: Final = "docs/reference/greenroom.schema.json"
 HEAD: Final = """\
 # Configuration
 
-What may stand in a `greenroom.toml`. This page is written by `python -m tests.docs.configuration` from the table that the checker and the
+The fields of a `greenroom.toml`. This page is written by `python -m tests.docs.configuration` from the table that the checker and the
 [schema for editors](greenroom.schema.json) are made from. [Configure servers in a file](../how-to/configure-servers.md) shows how it is used.
 
 An editor that knows JSON Schema for TOML checks the file while it is written, when its first line names the schema:
@@ -41,22 +41,21 @@ An editor that knows JSON Schema for TOML checks the file while it is written, w
 """
 
 TAIL: Final = """\
-## Which files
+## Files
 
-| File | Whose |
+| File | Scope |
 | --- | --- |
-| `$XDG_CONFIG_HOME/greenroom/greenroom.toml`, mostly `~/.config/greenroom/greenroom.toml` | the user's |
-| `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it as far up as the repository goes | the project's |
+| `$XDG_CONFIG_HOME/greenroom/greenroom.toml`, usually `~/.config/greenroom/greenroom.toml` | the user |
+| `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or a parent folder up to the root of the repository | the project |
 
-Both are optional. A server of the project's replaces the user's of the same name, all of it; permissions of both hold. A project's file that belongs to
-somebody else, or that others may write to, is not read unless it is named; a group that is the user's alone, as many systems give each, is nobody else.
-Files end in `.toml`, or in `.json` for those of other programs.
+Both are optional. A server in the project's file replaces the whole server of the same name in the user's file; the permissions of both files apply. A
+project's file that belongs to another user, or that other users can write to, is not read unless it is named; a private group of the user does not count as
+other users. Files end in `.toml`, or in `.json` for those of other programs.
 
 ## Variables
 
-`${NAME}` is a variable of the environment, `${NAME:-otherwise}` has something for when it is not set, or empty; `$${` is `${` itself. They may stand in
-`command`, `args`, `env`, `cwd`, `url`, `headers` and `oauth_config`. A variable that is not set is a mistake of that server. What a variable stands for is
-not looked at again.
+`${NAME}` is an environment variable, `${NAME:-default}` has a default for a variable that is unset or empty; `$${` is a literal `${`. Variables may stand in
+`command`, `args`, `env`, `cwd`, `url`, `headers` and `oauth_config`. An unset variable is a mistake of that server. A variable's value is not expanded again.
 """
 
 
@@ -71,7 +70,7 @@ def _tables() -> Iterator[str]:
     yield from _fields(ROOT)
     yield "## A server"
     yield ""
-    yield "`[server.NAME]`: NAME is 1 to 32 of the signs a-z, 0-9, _ and -."
+    yield "`[server.NAME]`: NAME is 1 to 32 of the characters a-z, 0-9, _ and -."
     yield ""
     yield from _fields(SERVER)
     for name, field in SERVER.fields.items():
@@ -112,29 +111,29 @@ def _environment() -> Iterator[str]:
         [
             f"`{CONNECT_VARIABLE}`",
             f"`{FALLBACKS[CONNECT_VARIABLE]}`",
-            "seconds that a server may take to start and to shake hands",
+            "seconds for a server's start and handshake",
             f"{plain.connect:g}",
         ],
         [
             f"`{TOOL_VARIABLE}`",
             f"`{FALLBACKS[TOOL_VARIABLE]}`",
-            "seconds that a call of a tool may take",
+            "seconds for a tool call",
             f"{plain.tool:g}",
         ],
         [
             f"`{TOKENS_VARIABLE}`",
-            "none: servers have one of their own",
+            "none: servers have a variable of their own",
             "tokens of an answer that a model gets",
             str(plain.output_tokens),
         ],
-        [f"`{PORT_VARIABLE}`", "none", "the port where a user who signs in comes back to", "any that is free"],
+        [f"`{PORT_VARIABLE}`", "none", "the local port of the redirect after a sign-in", "any free port"],
     ]
-    yield from rows_of(["Variable", "If that is not set", "Is", "Else"], rows)
-    yield "What a server's own block says comes first. The variables in the second column are Claude Code's, in milliseconds; a number under 1000 is"
-    yield "taken for seconds, since nobody gives a server less than one."
+    yield from rows_of(["Variable", "If it is not set", "Meaning", "Default"], rows)
+    yield "A server's own settings take precedence. The variables in the second column are Claude Code's, in milliseconds; a number below 1000 is"
+    yield "read as seconds, because a timeout below one second is not useful."
     yield ""
-    yield f"The {plain.connect:g} seconds are those that Claude Code gives. caliban, whose variables these are under another name, gives 5: too few for a server that"
-    yield "`uvx` or `npx` fetches when it is first started, and that nobody but its own callers waits for. A number of ours may have a fraction."
+    yield f"The {plain.connect:g} seconds are the same as in Claude Code, because `uvx` or `npx` may have to download a server at its first start. Only callers of"
+    yield "that server wait for it. Greenroom's own variables accept fractions."
 
 
 def schema_file() -> str:

@@ -1,4 +1,4 @@
-"""Reads the Python on a page of documentation, and plays it as a reader would.
+"""Extracts the Python code of a documentation page and runs it.
 
 The blocks of a page run in order in one fresh interpreter, in one namespace. What each printed is compared with the `text output`
 block right below it. A block that cannot run says why: `python no-run: needs a terminal`.

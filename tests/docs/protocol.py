@@ -186,14 +186,14 @@ FRAMES: dict[str, bytes] = {
 }
 
 CODES: dict[ErrorCode, str] = {
-    ErrorCode.PARSE_ERROR: "What came is no JSON, or not such as everybody reads in the same way.",
+    ErrorCode.PARSE_ERROR: "The message is not JSON, or JSON that parsers read differently.",
     ErrorCode.INVALID_REQUEST: "It is JSON, and no message; or no message for now.",
-    ErrorCode.METHOD_NOT_FOUND: "Nobody here has that method, in this revision.",
+    ErrorCode.METHOD_NOT_FOUND: "The peer has no such method in this revision.",
     ErrorCode.INVALID_PARAMS: "The params are wrong; also an unknown tool or prompt, and a cursor that was never given.",
     ErrorCode.INTERNAL_ERROR: "It is the server's fault. The details are in its log, not in the answer.",
     ErrorCode.TOOL_ERROR: "A tool has failed, where a server is set up to answer so instead of with `isError`.",
     ErrorCode.RESOURCE_NOT_FOUND: "No resource has that `uri`, which is in the data.",
-    ErrorCode.URL_ELICITATION_REQUIRED: "The user has to visit the addresses in `data.elicitations` first.",
+    ErrorCode.URL_ELICITATION_REQUIRED: "The user has to open the URLs in `data.elicitations` first.",
     ErrorCode.CANCELLED: "Never sent: a cancelled request is not answered. Read when others send it.",
     ErrorCode.USER_REJECTED: "The user of the client has declined a sampling request.",
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Never sent: servers of the stateless revision answer so, and the client reads it.",
@@ -233,9 +233,9 @@ def bad_input_page() -> str:
     lines = [
         "# What bad input gets",
         "",
-        "A message that is none gets an error with a code, a text that says what is wrong, and over HTTP a status; and the server goes on.",
+        "A A malformed message gets an error with a code, a text that says what is wrong, and over HTTP a status; the server keeps running.",
         "*Id* says whether the error carries the request's id: it does wherever that can be told without doubt, also for what is well-formed",
-        "and refused all the same. A broken *answer* is never answered under its id, which is one of ours; whoever waits for it gets the",
+        "and refused all the same. A broken *answer* is never answered under its id, which is one of ours; the waiting request gets the",
         "error instead. An unknown notification is ignored. Below, a server is given just that; "
         + WRITTEN_BY[0].lower()
         + WRITTEN_BY[1:],

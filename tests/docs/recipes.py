@@ -13,7 +13,7 @@ PRODUCT = ("actors", "auth", "src", "supervision", "transports")
 
 _SECTION = re.compile(r"^### (.+)$", re.MULTILINE)
 _BLOCK = re.compile(r"^```(?:python|text) no-run: (.+?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_EDIT = re.compile(r"(add to|replace in) (\S+) (?:below|the line) `(.+)`")
+_EDIT = re.compile(r"(?:add to|replace in) (\S+) (below|above|the line) `(.+)`")
 
 
 class BadRecipe(Exception):
@@ -66,14 +66,15 @@ def follow(recipe: Recipe, folder: Path) -> list[Path]:
                 raise BadRecipe(f"{recipe.title}: {file.name} exists")
             file.write_text(block, encoding="utf-8")
         elif (edit := _EDIT.fullmatch(purpose)) is not None:
-            kind, path, anchor = edit.groups()
+            path, where, anchor = edit.groups()
             file = folder / path
             lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
             places = [number for number, line in enumerate(lines) if line.strip().startswith(anchor)]
             if len(places) != 1:
                 raise BadRecipe(f"{recipe.title}: {path} has {len(places)} lines that begin with {anchor}")
-            begin = places[0] if kind == "replace in" else places[0] + 1
-            lines[begin : places[0] + 1] = [block]
+            (line,) = places
+            begin, end = {"above": (line, line), "below": (line + 1, line + 1), "the line": (line, line + 1)}[where]
+            lines[begin:end] = [block]
             file.write_text("".join(lines), encoding="utf-8")
         else:
             raise BadRecipe(f"{recipe.title}: {purpose!r} is no step")

@@ -200,7 +200,7 @@ def index() -> str:
         if words:
             lines += entry(
                 ", ".join(words),
-                "the words of specs and flags as constants, for those who like; the strings do as well.",
+                "the words of specs and flags as constants, for readability; the strings are accepted as well.",
             )
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The tutorial's file plays again from the command line as the page shows, and the tests of the how-to pass."""
+"""The fault tutorial's file replays from the command line as the page shows, and the tests of the how-to pass."""
 
 from __future__ import annotations
 

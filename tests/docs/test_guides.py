@@ -1,4 +1,4 @@
-"""What the guides promise is there: a checklist that names a setting names one that exists."""
+"""The guides' promises: settings that a checklist names exist."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_guide_for_clients_in_production_names_settings_that_exist(root: Pat
 
 @pytest.mark.row("OP-02")
 @pytest.mark.greenroom(clock="real")
-async def test_what_the_guide_sets_holds_a_pinged_connection_logs_and_a_deadline(
+async def test_the_guides_settings_ping_log_and_set_a_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("weather")
@@ -101,7 +101,7 @@ async def test_what_the_guide_sets_holds_a_pinged_connection_logs_and_a_deadline
     assert ("mcp.sky", logging.WARNING, "storm") in caplog.record_tuples
 
 
-def test_a_service_manager_is_told_whom_to_stop(guide: str) -> None:
+def test_the_service_file_stops_the_right_process(guide: str) -> None:
     assert "KillMode=mixed" in guide.partition("## Stopping")[2].partition("\n## ")[0]
 
 
@@ -112,6 +112,6 @@ def test_the_page_of_commands_has_whatever_can_be_made(root: Path) -> None:
 
 
 @pytest.mark.row("SX-11")
-def test_what_is_not_included_is_said(guide: str) -> None:
+def test_missing_features_are_listed(guide: str) -> None:
     said = guide.partition("## What is not included")[2]
     assert [word for word in ("authorization server", "rate limits") if word not in said] == []

@@ -1,4 +1,4 @@
-"""Every program in the README and the documentation runs, and prints what the page says that it prints."""
+"""Every program in the README and the documentation runs and prints the output on the page."""
 
 from __future__ import annotations
 

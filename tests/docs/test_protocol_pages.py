@@ -1,4 +1,4 @@
-"""The pages on the protocol are what its tables say today."""
+"""The generated pages on the protocol are current."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_page_is_current(root: Path, name: str) -> None:
     assert written == protocol.pages()[name], "run `python -m tests.docs.protocol`"
 
 
-def test_it_writes_what_is_compared(tmp_path: Path) -> None:
+def test_the_generator_writes_the_compared_pages(tmp_path: Path) -> None:
     (tmp_path / protocol.FOLDER).mkdir(parents=True)
     assert protocol.main(tmp_path) == 0
     assert {path.name: path.read_text("utf-8") for path in (tmp_path / protocol.FOLDER).iterdir()} == protocol.pages()

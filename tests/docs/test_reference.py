@@ -1,4 +1,4 @@
-"""The reference tells of every public name, and of no other."""
+"""The reference lists every public name and no other."""
 
 from __future__ import annotations
 

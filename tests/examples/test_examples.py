@@ -1,4 +1,4 @@
-"""Every example runs, and prints what it says that it prints."""
+"""Every example runs and prints the output in its docstring."""
 
 from __future__ import annotations
 

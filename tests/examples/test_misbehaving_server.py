@@ -1,4 +1,4 @@
-"""The server for tests: each of its manners, seen by a client."""
+"""The misbehaving server: each kind of behaviour, as a client sees it."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from greenroom.actors.client.errors import InitTimeout, RequestLost, RequestTime
 if TYPE_CHECKING:
     from greenroom import LogMessage
 
-SERVER = Path(__file__).parents[2] / "examples" / "troublesome.py"
+SERVER = Path(__file__).parents[2] / "examples" / "misbehaving_server.py"
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
 
-def troublesome(*more: str) -> Command:
+def server_command(*more: str) -> Command:
     return Command(sys.executable, str(SERVER), "--serve", *more)
 
 
 @pytest.mark.row("CB-19")
-async def test_it_echoes_and_fails() -> None:
-    async with Client(troublesome()) as client:
+async def test_the_server_echoes_and_fails() -> None:
+    async with Client(server_command()) as client:
         assert await client.call("echo", text="hello") == "hello"
         with pytest.raises(ToolError, match="not today"):
             await client.call("fail", why="not today")
 
 
 @pytest.mark.row("CB-19")
-async def test_it_is_slow_and_can_be_given_up() -> None:
-    async with Client(troublesome()) as client:
+async def test_a_slow_call_can_be_cancelled() -> None:
+    async with Client(server_command()) as client:
         with pytest.raises(RequestTimeout):
             await client.within(0.3).call("slow", seconds=60)
         assert await client.call("echo", text="still there") == "still there"
 
 
 @pytest.mark.row("CB-19")
-async def test_it_dies_in_the_middle_of_a_call() -> None:
-    async with Client(troublesome()) as client:
+async def test_the_server_dies_during_a_call() -> None:
+    async with Client(server_command()) as client:
         with pytest.raises(RequestLost, match="exit status 7"):
             await client.call("die", status=7)
         assert await client.call("echo", text="back") == "back"
 
 
 @pytest.mark.row("CB-19")
-async def test_it_floods() -> None:
+async def test_the_server_floods() -> None:
     seen: list[LogMessage] = []
     all_seen = asyncio.Event()
 
@@ -58,7 +58,7 @@ async def test_it_floods() -> None:
         if len(seen) == 500:
             all_seen.set()
 
-    async with Client(troublesome(), on_log=log) as client:
+    async with Client(server_command(), on_log=log) as client:
         assert await client.call("flood", lines=500) == "500 lines"
         await all_seen.wait()
 
@@ -66,7 +66,7 @@ async def test_it_floods() -> None:
 
 
 @pytest.mark.row("CB-19")
-async def test_it_hangs_at_its_start() -> None:
+async def test_the_server_hangs_at_its_start() -> None:
     with pytest.raises(InitTimeout):
-        async with Client(troublesome("--hang-at-start"), settings=ClientSettings(init_timeout=0.5)):
+        async with Client(server_command("--hang-at-start"), settings=ClientSettings(init_timeout=0.5)):
             pass

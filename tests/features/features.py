@@ -1,4 +1,4 @@
-"""What of the checklist is there: `rows.toml` beside this file, the tests that carry a row's id, and the page.
+"""The feature checklist: `rows.toml` beside this file, the tests that carry a row's id, and the generated page.
 
 A test says which rows it proves by ``@pytest.mark.row("WC-08", …)``. A row without a test either waits for something that
 the manifest names, or is missing, and a test of this folder says so.
@@ -39,7 +39,7 @@ class Row:
     waits: str = ""
     beyond: bool = False
     differs: str = ""
-    """How greenroom knowingly does something else than was promised, and why; such a row is not counted as there."""
+    """How greenroom deliberately differs from the promise, and why; such a row does not count as done."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Every row of the checklist is accounted for, and the page says so."""
+"""Every row of the checklist has a test or a reason, and the page is current."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_all_that_is_promised_is_there() -> None:
     assert "wait" not in page.partition("\n(st)=")[0].lower()
 
 
-def test_what_is_not_there_is_counted_and_named() -> None:
+def test_missing_rows_are_counted_and_named() -> None:
     rows = features.read(MANIFEST)
     page = features.render(rows, [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")])
     assert "**2 rows are promised, and 1 of them are there** (not AA-02); of 0 more that go beyond that, all." in page
@@ -88,7 +88,7 @@ def test_what_is_not_there_is_counted_and_named() -> None:
     assert "**1 rows are promised, and 0 of them are there** (not AA-02); of 1 more that go beyond that, 0." in none
 
 
-def test_what_differs_is_said_and_not_counted() -> None:
+def test_differing_rows_are_named_and_not_counted() -> None:
     differs = MANIFEST.replace('AA-01 = "One"', 'AA-01 = { text = "One", differs = "two, for one was too few" }')
     rows = features.read(
         differs.replace('{ text = "Two", waits = "tasks" }', '"Two"').replace('[waits]\ntasks = "tasks"', "")

@@ -1,4 +1,4 @@
-"""Rows of the checklist whose promise spans several areas, each shown whole: what one area's own tests show is a part of it."""
+"""Rows of the checklist that span several areas, each tested end to end."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ async def test_each_code_of_the_wire_is_sent_for_what_it_stands_for() -> None:
 
 
 @pytest.mark.row("OP-06")
-async def test_one_program_is_server_client_and_host_with_nothing_else_installed() -> None:
+async def test_a_single_program_is_server_client_and_host_without_extras() -> None:
     server = Server("sums")
 
     @server.tool

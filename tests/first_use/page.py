@@ -1,4 +1,4 @@
-"""Reads a page as what a user does at terminals, and does it: each command is typed, each question answered, and what is seen compared with the page.
+"""Executes a tutorial page at terminals: types each command, answers each question, and compares the output with the page.
 
 A `console` block is what one terminal shows: `$ ` and a command, and below it all that was seen of it, answers included. A second word (`console second`)
 is another terminal. `^C` is a key. `console clone` is the way from nothing to a clone that can be used (`console clone second`, at that terminal): that is

@@ -1,4 +1,4 @@
-"""Terminals with a shell in them, for a user who does what a page says: on a pty of ours, or a window of tmux."""
+"""Terminals with a shell, on a pty or in a tmux window, for the steps of a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user who does what the first tutorial of the command line says, at terminals of their own, sees what it shows."""
+"""The first tutorial of the command line, executed at terminals: the output is what the page shows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def done(text: str, home: Path) -> None:
         play("a page", steps_of(text), home, shells, words)
 
 
-def test_what_is_asked_is_answered_and_what_goes_on_is_interrupted(tmp_path: Path) -> None:
+def test_questions_are_answered_and_running_commands_interrupted(tmp_path: Path) -> None:
     done(PLAIN, tmp_path)
 
     assert str(tmp_path) in (tmp_path / "note.txt").read_text()
@@ -87,7 +87,7 @@ def test_a_page_that_shows_something_else_is_refused(tmp_path: Path, right: str,
     assert says in str(refused.value)
 
 
-def test_what_is_different_each_time_is_put_as_the_page_has_it() -> None:
+def test_varying_output_is_normalised_to_the_page() -> None:
     words = Words({HOME: "/elsewhere/ada", "8000": "51234"})
 
     assert (

@@ -1,5 +1,5 @@
-"""A theatre in the terminal: a living tree whose workers are killed at random and come back.
+"""A supervision tree in the terminal, with a theatre as its example: workers are killed at random and restarted.
 
-`python -m examples.demo.theatre` plays it. `company` is the tree, `mishaps` is who kills, `book` keeps what the reports tell,
-`picture` makes lines of that, `show` is what brings all of them together for so many seconds.
+`python -m examples.demo.theatre` runs it. `supervision_tree` is the tree, `event_log` records the node's reports, `tree_picture` draws
+both as text, `terminal_screen` shows the picture, and `simulation` runs everything for some seconds and kills workers.
 """

@@ -1,4 +1,4 @@
-"""`python -m examples.demo.theatre`: the command line of the demonstration."""
+"""`python -m examples.demo.theatre`: the command line of the theatre demonstration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from .simulation import Show
+from .simulation import Simulation
 from .terminal_screen import screen_for
 
 if TYPE_CHECKING:
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play it. Returns the exit code; an interrupt ends this program as an interrupt."""
+    """Run the simulation. Returns the exit code; an interrupt ends this program as an interrupt."""
     parser = argparse.ArgumentParser(prog="python -m examples.demo.theatre", description=_WHAT)
-    parser.add_argument("--seconds", type=_seconds, default=30.0, help="how long it lasts (30)")
-    parser.add_argument("--seed", type=int, default=None, help="what the dice begin with (random)")
+    parser.add_argument("--seconds", type=_seconds, default=30.0, help="the duration (30)")
+    parser.add_argument("--seed", type=int, default=None, help="the random seed")
     given = parser.parse_args(arguments)
     seed: int = random.SystemRandom().randrange(10_000) if given.seed is None else given.seed
-    show = Show(screen_for(sys.stdout), given.seconds, seed)
+    show = Simulation(screen_for(sys.stdout), given.seconds, seed)
     try:
         asyncio.run(show.play())
     except KeyboardInterrupt:
-        # The program that started this (a shell, make) is to see that it was interrupted, and not only some exit code.
+        # The signal is raised again with its default action, so that the parent (a shell, make) sees an interrupt and not only an exit code.
         sys.stdout.flush()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     except BrokenPipeError:
-        # The output has no reader any more. What is still buffered must not raise again when the interpreter ends.
+        # The reader of stdout has closed the pipe. Buffered output must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
 
 def _seconds(text: str) -> float:
-    """A length of time."""
+    """A number of seconds for argparse."""
     seconds = float(text)
     if not 0 <= seconds < math.inf:
         raise ValueError(text)
@@ -51,7 +51,7 @@ def _seconds(text: str) -> float:
 
 _WHAT = textwrap.dedent(
     """\
-    A tree of workers in the terminal. They are ended at random, and their supervisors start them again.
+    A tree of workers in the terminal. They are killed at random, and their supervisors restart them.
     Ctrl-C closes it in order; a second one exits at once.
     """
 )

@@ -1,4 +1,4 @@
-"""What has happened so far: the reports of the node, and the fate of every call, kept for the picture."""
+"""The log of events for the picture: the node's reports, and the outcome of every call."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ AND_THEN: Final = {
     "light": "light restarts from it on",
     "band": "band restarts all",
     "cast": "cast restarts it",
-    "guests": "nobody replaces a guest",
+    "guests": "guests are not replaced",
     "theatre": "theatre restarts all of it",
 }
-"""What a supervisor does about a death, in words."""
+"""The reaction of each supervisor to a death, in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something worth telling, at so many seconds after the beginning."""
+    """An event, with its time in seconds since the start."""
 
     at: float
     text: str
     grave: bool = False
 
 
-class Book:
-    """Subscribe it to the node's reports."""
+class EventLog:
+    """Records events. It is subscribed to the node's reports."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds since the beginning."""
+        """`clock` gives the seconds since the start."""
         self.clock = clock
         self.entries: deque[Entry] = deque(maxlen=REMEMBERED)
-        self.told = 0  # entries ever, those forgotten included
+        self.told = 0  # number of entries so far, including dropped ones
         self.starts: Counter[str] = Counter()
         self.deaths = 0
-        self.last: dict[str, Entry] = {}  # of each child, what it died of most recently
+        self.last: dict[str, Entry] = {}  # the most recent exit reason of each child
         self.beats: dict[str, int] = {}
         self.answered = 0
         self.refused = 0
@@ -63,28 +63,28 @@ class Book:
 
     @property
     def calls(self) -> int:
-        """How many were made and are over."""
+        """The number of finished calls."""
         return self.answered + self.refused + self.late
 
     @property
     def restarts(self) -> int:
-        """How many times a process was started again."""
+        """The number of restarts."""
         return sum(times - 1 for times in self.starts.values())
 
     def tell(self, text: str, *, grave: bool = False) -> Entry:
-        """Write something down."""
+        """Add an entry."""
         entry = Entry(self.clock(), text, grave)
         self.entries.append(entry)
         self.told += 1
         return entry
 
     def since(self, told: int) -> list[Entry]:
-        """What was written after the first so many entries."""
+        """The entries after the first `count` ones."""
         fresh = min(self.told - told, len(self.entries))
         return list(self.entries)[-fresh:] if fresh else []
 
     def report(self, report: Report) -> None:
-        """Take a report from the node."""
+        """Record a report of the node."""
         match report:
             case ProgressReport(child=who, asked_for=asked_for):
                 if asked_for:
@@ -98,20 +98,20 @@ class Book:
                 self.tell(f"{who.id} {ended(reason)} → {AND_THEN[supervisor]}")
             case ReachedMaxRestartIntensity(label=supervisor, child=who, intensity=intensity, period=period):
                 if self.entries:
-                    self.entries.pop()  # the death that was one too many: there is more to tell of it
+                    self.entries.pop()  # this death exceeded the restart limit
                     self.told -= 1
-                text = f"{who.id} is gone again, more than {intensity} times in {period:g} s → {supervisor} gives up"
+                text = f"{who.id} died again, more than {intensity} times in {period:g} s → {supervisor} gives up"
                 self.tell(text, grave=True)
             case StartError(child=who, reason=reason):
                 self.tell(f"{who.id} did not come up: {reason}", grave=True)
             case Leaked(label=label):
-                self.tell(f"{label} did not unwind in time, and was left behind", grave=True)
+                self.tell(f"{label} did not end in time and was abandoned", grave=True)
             case _:
-                pass  # a crash report, whose crash the supervisor tells of as well
+                pass  # a crash report; the supervisor reports the same crash
 
 
 def ended(reason: ExitReason, *, short: bool = False) -> str:
-    """How a process ended, as the rest of a sentence."""
+    """An exit reason as the end of a sentence."""
     match reason:
         case Crash(error=error) if short:
             return f"crashed: {type(error).__name__}"

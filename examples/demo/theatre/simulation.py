@@ -1,4 +1,4 @@
-"""The show: opens the house, lets things happen for so many seconds, and closes it in order."""
+"""The simulation: starts the tree, kills workers and calls them for some seconds, and stops the tree in order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from greenroom.supervision import (
     which_children,
 )
 
-from .event_log import Book
+from .event_log import EventLog
 from .supervision_tree import BAND, CAST, LIGHT, PERFORMERS, Performer, guest, open_house
 from .tree_picture import Scene
 
@@ -39,23 +39,23 @@ if TYPE_CHECKING:
 FRAME: Final = 0.1
 
 
-class Show:
-    """One evening."""
+class Simulation:
+    """A run of the simulation."""
 
     def __init__(self, screen: Screen, seconds: float, seed: int) -> None:
-        """The dice are the seed's; at which moment each of them falls, and so what it meets, is the clock's."""
+        """The seed determines the random choices; the clock determines what state they meet."""
         self.screen = screen
         self.seconds = seconds
         self.seed = seed
         self.stopping = False
-        self.book = Book(lambda: 0.0)
+        self.book = EventLog(lambda: 0.0)
 
     async def play(self) -> None:
-        """From the first light to the last. However this ends, an interrupt included, the house is closed in order."""
+        """Run the simulation. The tree is stopped in order, also after an interrupt."""
         async with Node("demo", log=False) as node:
             loop = asyncio.get_running_loop()
             begun = loop.time()
-            self.book = Book(lambda: loop.time() - begun)
+            self.book = EventLog(lambda: loop.time() - begun)
             node.reports.subscribe(self.book.report)
             drawing = asyncio.create_task(self._draw())
             try:
@@ -75,7 +75,7 @@ class Show:
                 if drawing.cancelled():
                     self.screen.close(self._scene())
             if not drawing.cancelled():
-                drawing.result()  # raises: it ends by itself only when it cannot write
+                drawing.result()  # raises: the drawing task ends by itself only if it cannot write
 
     def _let_things_happen(self) -> list[Pid]:
         dice = random.Random(self.seed)  # noqa: S311 - dice, not secrets
@@ -83,9 +83,9 @@ class Show:
         return [spawn(mischief, mishaps, self.book), spawn(welcome, guests), spawn(prompt, calls, self.book)]
 
     async def _close(self, house: Ref[Supervisor]) -> None:
-        """Stop all processes, and write down in which order they left."""
+        """Stop all processes, and record the order in which they ended."""
         async with inbox("lobby") as lobby:
-            watched = {monitor(branch.pid): branch.label for branch in everybody(look()) if branch.pid is not None}
+            watched = {monitor(branch.pid): branch.label for branch in all_branches(look()) if branch.pid is not None}
             await stop(house, SHUTDOWN)
             left = [watched[message.ref] for message in lobby.pending() if isinstance(message, Down)]
             self.book.tell(f"closed, the last one first: {', '.join(left)}", grave=True)
@@ -100,23 +100,23 @@ class Show:
 
 
 def look() -> Branch | None:
-    """The tree as it is now."""
+    """The current tree."""
     try:
         return tree("theatre")
     except NotRegistered:
         return None
 
 
-def everybody(branch: Branch | None) -> list[Branch]:
-    """A tree as a list."""
-    return [] if branch is None else [branch, *(one for each in branch.children for one in everybody(each))]
+def all_branches(branch: Branch | None) -> list[Branch]:
+    """All branches of a tree as a list."""
+    return [] if branch is None else [branch, *(one for each in branch.children for one in all_branches(each))]
 
 
-# --- What happens to the company: deaths of every kind, guests who come, and a caller that calls all the while.
-# Each is a plain process beside the tree, in the order that its dice say.
+# --- Events for the tree: deaths of every kind, new guests, and calls all the time.
+# Each source of events is a plain process beside the tree, with its own random generator.
 
 PAUSES: Final = (0.5, 1.6)  # seconds between two mishaps
-UNLUCKY: Final = 9  # every so many mishaps one is a run of bad luck
+UNLUCKY: Final = 9  # after this many mishaps, one worker is killed repeatedly
 STAYS: Final = (2.0, 7.0)
 CALLS_EVERY: Final = 0.02
 PATIENCE: Final = 2.0
@@ -124,14 +124,14 @@ PATIENCE: Final = 2.0
 SLIPS: Final = (Performer.forget, Performer.faint, Performer.trip, Performer.walk_off)
 
 
-async def mischief(dice: random.Random, book: Book) -> None:
-    """End a process, now and then; and sometimes the same one again and again, until its supervisor gives up."""
+async def mischief(dice: random.Random, book: EventLog) -> None:
+    """Kill a process from time to time, and sometimes the same one repeatedly until its supervisor gives up."""
     for number in count(1):
         await asyncio.sleep(dice.uniform(*PAUSES))
         if number % UNLUCKY == UNLUCKY // 2:
             await bad_luck(dice.choice(CAST), book)
             continue
-        part = dice.choice((*LIGHT, *BAND, dice.choice(CAST), "somebody in the house"))
+        part = dice.choice((*LIGHT, *BAND, dice.choice(CAST), "a guest"))
         how = dice.randrange(len(SLIPS) + 2)
         if part not in PERFORMERS:
             for guest_pid in [one.pid for one in await which_children("guests")][:1]:
@@ -142,18 +142,18 @@ async def mischief(dice: random.Random, book: Book) -> None:
             kill(part)
 
 
-async def bad_luck(part: str, book: Book) -> None:
-    """Kill one part as soon as it is back."""
+async def bad_luck(part: str, book: EventLog) -> None:
+    """Kill a worker each time it has restarted."""
     book.tell(f"a run of bad luck for the {part} begins", grave=True)
     supervisor = whereis("cast")
     while supervisor is not None and whereis("cast") == supervisor:
-        if book.beats.pop(part, None) is not None:  # it has answered since it came back
+        if book.beats.pop(part, None) is not None:  # it has answered since its restart
             kill(part)
         await asyncio.sleep(CALLS_EVERY)
 
 
 async def welcome(dice: random.Random) -> None:
-    """Let guests in while there are free seats."""
+    """Start guests while there are free seats."""
     for number in count(1):
         await asyncio.sleep(dice.uniform(0.5, 1.5))
         stay = dice.uniform(*STAYS)
@@ -163,8 +163,8 @@ async def welcome(dice: random.Random) -> None:
             continue  # sold out
 
 
-async def prompt(dice: random.Random, book: Book) -> None:
-    """Call one performer or other, by name, and write down how each call ended."""
+async def prompt(dice: random.Random, book: EventLog) -> None:
+    """Call performers by name, and record the outcome of each call."""
     while True:
         await asyncio.sleep(CALLS_EVERY)
         part = dice.choice(PERFORMERS)

@@ -1,7 +1,7 @@
-"""The tree of the demonstration: a theatre, with a supervisor of each kind.
+"""The supervision tree of the demonstration: a theatre, with a supervisor of each strategy.
 
-The performers do what real workers do, in small: they take a moment to get ready, keep a state that is lost with them,
-answer calls, and take a moment to leave. So one can see the order in which they start and stop.
+The performers behave like real workers: they take a moment to start, keep a state that is lost with them, answer calls, and take
+a moment to stop. So the order of starts and stops is visible.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from greenroom.supervision import (
 if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
 
-DRESSING: Final = 0.15  # seconds that a performer needs to get ready
-BOWING: Final = 0.05  # and to leave
+DRESSING: Final = 0.15  # seconds that a performer needs to start
+BOWING: Final = 0.05  # and to stop
 BEAT: Final = 0.1
 
 LIGHT: Final = ("console", "dimmer", "spots")
@@ -42,32 +42,32 @@ CAST_PERIOD: Final = 5.0
 
 
 class Performer(GenServer):
-    """Counts beats since it came on. Supervised, and called by name."""
+    """A supervised worker that counts beats since its start and is called by name."""
 
     traps_exit = True
 
     def __init__(self, part: str) -> None:
-        """`part` is what it plays, and its name."""
+        """`part` is its name."""
         self.part = part
         self.beats = 0
 
     async def init(self) -> None:
-        """Get dressed: no performer is on stage before."""
+        """Take a moment to start: the supervisor waits for it."""
         await asyncio.sleep(DRESSING)
         send_after(BEAT, self.pid, "beat")
 
     def handle_info(self, message: object) -> None:
-        """Play on."""
+        """Count a beat."""
         if message == "beat":
             self.beats += 1
             send_after(BEAT, self.pid, "beat")
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the reason does not matter, on leaving
-        """Take a bow."""
+        """Take a moment to stop."""
         await asyncio.sleep(BOWING)
 
     def beat(self) -> int:
-        """How long it has been on."""
+        """The number of beats since its start."""
         return self.beats
 
     # --- what may go wrong
@@ -77,11 +77,11 @@ class Performer(GenServer):
         raise ValueError("forgot the line")
 
     def faint(self) -> NoReturn:
-        """Raise what would end a program."""
+        """Raise SystemExit, which would end a program."""
         sys.exit("fainted")
 
     async def trip(self) -> None:
-        """Let a task of its own raise what would end an event loop."""
+        """Raise in a task of its own, with an exception that would end an event loop."""
 
         async def stumble() -> NoReturn:
             raise KeyboardInterrupt("tripped")
@@ -89,39 +89,39 @@ class Performer(GenServer):
         await asyncio.gather(stumble(), asyncio.sleep(1))
 
     def walk_off(self) -> Stop:
-        """End in order, in the middle of the play."""
+        """Stop with a normal reason."""
         return Stop()
 
 
 class Guest(GenServer):
-    """Comes, stays a while, goes; a guest is not replaced."""
+    """A temporary worker that ends by itself and is not restarted."""
 
     def __init__(self, stay: float) -> None:
         """`stay` is in seconds."""
         self.stay = stay
 
     def init(self) -> None:
-        """Sit down."""
+        """Start the timer."""
         send_after(self.stay, self.pid, "last bus")
 
     def handle_info(self, message: object) -> Stop:  # noqa: ARG002 - it gets no other
-        """Go home."""
+        """Stop when the timer fires."""
         return Stop()
 
 
 def performer(part: str) -> ChildSpec[Ref[Performer]]:
-    """The child spec of one part."""
+    """The child spec of a performer."""
     return child(Performer, part).but(id=part, options=Options(name=part, label=part))
 
 
 def guest(number: int, stay: float) -> ChildSpec[Ref[Guest]]:
-    """The child spec of one guest."""
+    """The child spec of a guest."""
     seat = f"seat {number}"
     return child(Guest, stay).but(id=seat, restart="temporary", options=Options(label=seat))
 
 
 async def open_house() -> Ref[Supervisor]:
-    """Start the whole house."""
+    """Start the whole tree."""
     light = child(Supervisor, [performer(part) for part in LIGHT], strategy="rest_for_one", intensity=9)
     band = child(Supervisor, [performer(part) for part in BAND], strategy="one_for_all", intensity=9)
     cast = child(Supervisor, [performer(part) for part in CAST], intensity=CAST_INTENSITY, period=CAST_PERIOD)

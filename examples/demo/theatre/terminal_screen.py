@@ -1,4 +1,4 @@
-"""Where the picture goes: redrawn in place on a terminal, a line for each event anywhere else."""
+"""Output of the picture: redrawn in place on a terminal, otherwise a line for each event."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Screen(Protocol):
-    """Something to show the company on."""
+    """An output for the simulation."""
 
     def open(self, scene: Scene) -> None:
-        """The house is open."""
+        """The tree has started."""
 
     def show(self, scene: Scene) -> None:
-        """Show how things are now."""
+        """Simulation how things are now."""
 
     def close(self, scene: Scene) -> None:
-        """It is over."""
+        """The simulation has ended."""
 
 
 class Terminal:
-    """Redraws from the upper left corner. It changes no mode of the terminal, so there is nothing to put back."""
+    """Redraws from the upper left corner. It changes no terminal mode, so nothing has to be restored."""
 
     def __init__(self, out: TextIO) -> None:
         """`out` is a terminal."""
@@ -37,22 +37,22 @@ class Terminal:
         self._begun = False
 
     def open(self, scene: Scene) -> None:
-        """It shows in the picture."""
+        """The picture shows the start by itself."""
         self.show(scene)
 
     def show(self, scene: Scene) -> None:
-        """Draw over what was drawn before, in one write."""
+        """Draw over the previous picture, in one write."""
         width, height = shutil.get_terminal_size()
         lines = [clipped(line, width) for line in picture(scene)][: height - 1]
         if not self._colours:
             lines = [uncoloured(line) for line in lines]
-        clear = "" if self._begun else "\n" * (height - 1)  # what was there scrolls away, and is not lost
+        clear = "" if self._begun else "\n" * (height - 1)  # earlier output scrolls up and is not lost
         self._begun = True
         self._out.write(clear + "\x1b[H" + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
         self._out.flush()
 
     def close(self, scene: Scene) -> None:
-        """Leave the last picture standing."""
+        """Leave the last picture on the screen."""
         self.show(scene)
 
 
@@ -71,20 +71,20 @@ class Log:
         self._out.flush()
 
     def show(self, scene: Scene) -> None:
-        """Write what was not written yet."""
+        """Write new events."""
         for entry in scene.book.since(self._told):
             self._out.write(f"{entry.at:5.1f} s  {entry.text}\n")
         self._told = scene.book.told
         self._out.flush()
 
     def close(self, scene: Scene) -> None:
-        """Add it up."""
+        """Write the totals."""
         self.show(scene)
         self._out.write(f"{uncoloured(sums(scene.book))}\n")
         self._out.flush()
 
 
 def screen_for(out: TextIO) -> Screen:
-    """What suits this stream."""
+    """The output for this stream."""
     plain = not out.isatty() or os.environ.get("TERM", "dumb") == "dumb"
     return Log(out) if plain else Terminal(out)

@@ -1,7 +1,7 @@
-"""The picture: lines of text made of the living tree and the book. Pure, so that a test can look at it.
+"""The picture: the live tree and the event log as lines of text. Pure, so it can be tested.
 
-The frame is the company's plan and stands still; what is in it is looked up in the tree, so a part that does not run
-leaves a gap and not a jump.
+The frame follows the planned tree and is fixed; the state of each worker is looked up in the live tree, so a missing worker leaves a
+gap.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .supervision_tree import CAST_INTENSITY, CAST_PERIOD, DEPARTMENTS, SEATS
 if TYPE_CHECKING:
     from greenroom.supervision import Branch
 
-    from .event_log import Book
+    from .event_log import EventLog
 
-RECENT: Final = 1.5  # seconds for which a death is shown beside the process that came back
-LINES: Final = 3  # for what was told last
+RECENT: Final = 1.5  # seconds for which a death is shown beside the restarted process
+LINES: Final = 3  # lines for the latest events
 WIDTH: Final = 80
 
 PLANS: Final = {
@@ -36,10 +36,10 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that a picture is made of: the tree (None when there is none), the book, and the hour."""
+    """The content of a picture: the tree (None without one), the event log, and the time."""
 
     house: Branch | None
-    book: Book
+    book: EventLog
     now: float
     seconds: float
     seed: int
@@ -47,17 +47,17 @@ class Scene:
 
 
 def paint(text: str, colour: str) -> str:
-    """Text in a colour of the terminal."""
+    """The text in a terminal colour."""
     return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
 
 
 def uncoloured(line: str) -> str:
-    """The same without colours."""
+    """The text without colour sequences."""
     return _ESCAPE.sub("", line)
 
 
 def clipped(line: str, width: int) -> str:
-    """A coloured line of at most `width` characters."""
+    """A coloured line cut to `width` characters."""
     if len(uncoloured(line)) <= width:
         return line
     kept: list[str] = []
@@ -72,10 +72,10 @@ def clipped(line: str, width: int) -> str:
 
 
 def picture(scene: Scene) -> list[str]:
-    """The whole of it: 23 lines of 80 characters."""
+    """The picture: 23 lines of 80 characters."""
     found = _index(scene.house)
     state = "closing, the last one first" if scene.stopping else f"{scene.now:.0f} s of {scene.seconds:g}"
-    title = "greenroom: whoever dies is started again"
+    title = "greenroom: workers that die are restarted"
     lines = [
         f"{paint(title, BOLD)}{f'seed {scene.seed}, {state}':>{WIDTH - len(title)}}",
         _department("theatre", "theatre   ", found, scene),
@@ -92,7 +92,7 @@ def picture(scene: Scene) -> list[str]:
 
 
 def _index(house: Branch | None) -> dict[str, Branch]:
-    """Each branch by the name it is known by. Where both a gap and its new owner are found, the owner counts."""
+    """Branches by name. If a name has both a gap and a new process, the process counts."""
     found: dict[str, Branch] = {}
     waiting = [] if house is None else [house]
     while waiting:
@@ -106,14 +106,14 @@ def _index(house: Branch | None) -> dict[str, Branch]:
 
 
 def _mark(branch: Branch | None, who: str, scene: Scene) -> tuple[str, str]:
-    """The state of a branch, as a mark in colour and a word."""
+    """The state of a branch as a coloured mark and a word."""
     if branch is None or branch.pid is None:
         if scene.stopping:
             return paint("○", DIM), "gone"
         return (paint("✗", RED), "down") if scene.book.starts[who] else (paint("·", DIM), "")
     if branch.state != "running":
         return paint("◌", YELLOW), "leaving"
-    if branch.id is None and who != "theatre":  # its supervisor waits for its init, and does not list it yet
+    if branch.id is None and who != "theatre":  # its supervisor waits for its init and does not list it yet
         return paint("◐", YELLOW), "gets ready"
     return paint("●", GREEN), ""
 
@@ -147,7 +147,7 @@ def _pid(branch: Branch | None) -> str:
     return f"{'' if branch is None or branch.pid is None else branch.pid!s:<11}"
 
 
-def _times(book: Book, who: str) -> str:
+def _times(book: EventLog, who: str) -> str:
     times = book.starts[who] - 1
     return f" ↻ {times:<3}" if times > 0 else " " * 6
 
@@ -157,8 +157,8 @@ def _why(who: str, scene: Scene) -> str:
     return paint(f" {death.text}", RED) if death is not None and scene.now - death.at < RECENT else ""
 
 
-def _told(book: Book) -> list[str]:
-    """What was told last, in as many lines as there are for it."""
+def _told(book: EventLog) -> list[str]:
+    """The latest events, in the lines reserved for them."""
     lines: list[str] = []
     for entry in reversed(book.entries):
         wrapped = textwrap.wrap(f"{entry.at:5.1f} s  {entry.text}", WIDTH, subsequent_indent=" " * 9)
@@ -168,7 +168,7 @@ def _told(book: Book) -> list[str]:
     return [*lines, *[""] * (LINES - len(lines))]
 
 
-def sums(book: Book) -> str:
-    """All of it in one line."""
-    calls = f"calls {book.calls:,}: {book.answered:,} answered, {book.refused:,} told why not, {book.late:,} late"
+def sums(book: EventLog) -> str:
+    """The totals in one line."""
+    calls = f"calls {book.calls:,}: {book.answered:,} answered, {book.refused:,} failed, {book.late:,} late"
     return f"{paint(f'deaths {book.deaths}, restarts {book.restarts}', BOLD)} · {calls}"

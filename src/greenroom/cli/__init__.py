@@ -1,4 +1,4 @@
-"""The command line, `greenroom`. What it can do is a table in `commands`; each command's code is loaded when it is used."""
+"""The command line, `greenroom`. The commands are a table in `command_table`; the code of a command is imported when it runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command that was typed, and exit as it went."""
+    """Run the command in `sys.argv` and exit with its exit code."""
     _open_missing_streams()
     try:
         from .command_table import run  # noqa: PLC0415 - its library is an extra
@@ -19,7 +19,10 @@ def main() -> None:
 
 
 def _open_missing_streams() -> None:
-    """A program that is started without a standard stream gets one that leads nowhere: else its number would be that of some socket."""
+    """Open missing standard streams on the null device.
+
+    Without this, the first file or socket that the program opens would get descriptor 0, 1 or 2, and prints would be written into it.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)

@@ -1,6 +1,6 @@
-"""``greenroom call``, ``read`` and ``prompt``: one request of a server, from words on a line to what it answered.
+"""``greenroom call``, ``read`` and ``prompt``: one request to a server, from the typed words to the printed answer.
 
-`key=value` is text, unless the tool's own schema says number, boolean, list or object there; `key:=value` is JSON whatever it says.
+`key=value` is text, unless the tool's schema has a number, boolean, list or object there; `key:=value` is JSON in any case.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ def _run_request(
     parse: Callable[[list[str]], Any] = list,
     yes: bool = False,
 ) -> tuple[Any, int]:
-    """What the server answers to a request of what was typed behind the target, and the exit code so far."""
+    """Send the request that the words behind the target name; the answer, and the exit code of the questions that the server asked."""
     command = given.pop("command")
     target, (name, *rest) = split_target(words, command, what)
     where = target_options(target, command, given)
-    said = parse(rest)
+    parsed_words = parse(rest)
 
     async def answered() -> tuple[Any, int]:
         with ProgressBar() as bar:
-            async with connected_with_prompts(where, yes=yes, aside=bar.aside) as (client, desk):
-                return await request(client, desk, bar, name, said), desk.code
+            async with connected_with_prompts(where, yes=yes, aside=bar.aside) as (client, prompts):
+                return await request(client, prompts, bar, name, parsed_words), prompts.exit_code
 
     return asyncio.run(answered())
 
 
 def call(*, words: Sequence[str], args_json: str | None, save: Path | None, yes: bool, json: bool, **given: Any) -> int:
-    """Call it; 1 when the tool says that it failed."""
+    """Call a tool; exit code 1 if the result is an error."""
 
     async def request(
-        client: TargetClient, desk: TerminalPrompts, bar: ProgressBar, tool: str, words: list[str]
+        client: TargetClient, prompts: TerminalPrompts, bar: ProgressBar, tool: str, words: list[str]
     ) -> Any:
         schema: Mapping[str, Any] = await _schema_of(client, tool) if words else {}
         arguments = arguments_from_json(args_json) if args_json is not None else {}
         arguments |= arguments_from_words(words, schema)
         called = client.within(None).call_tool(tool, arguments, on_progress=bar.step)
         try:
-            return await desk.within_patience(client.times.tool, "tools/call", called)
+            return await prompts.within_patience(client.times.tool, "tools/call", called)
         except PeerError as error:
             if not words and error.code == ErrorCode.INVALID_PARAMS:
-                with suppress(PeerError):  # a server that lists none is not asked twice
+                with suppress(PeerError):  # a server that cannot list tools keeps its own error
                     await _schema_of(client, tool)
             raise
 
-    reply, code = _run_request(words, "which tool", given, request, yes=yes)
+    reply, code = _run_request(words, "a tool", given, request, yes=yes)
     if json:
         print_json(reply.raw or reply.to_wire())
     else:
@@ -88,7 +88,7 @@ def call(*, words: Sequence[str], args_json: str | None, save: Path | None, yes:
 
 
 async def _schema_of(client: ClientTools, tool: str) -> Mapping[str, Any]:
-    """What arguments it takes. Raises `UsageError` for a tool that the server does not list."""
+    """The schema of a tool's arguments. Raises `UsageError` for a tool that the server does not list."""
     tools = {each.name: each for each in await client.list_tools()}
     if tool not in tools:
         raise UsageError(unlisted_text("tool", tool, tools)) from None
@@ -96,7 +96,7 @@ async def _schema_of(client: ClientTools, tool: str) -> Mapping[str, Any]:
 
 
 def arguments_from_json(text: str) -> dict[str, Any]:
-    """All arguments at once: JSON, `@file`, or `-` for stdin."""
+    """The arguments from --args-json: JSON, `@file`, or `-` for stdin."""
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -107,31 +107,31 @@ def arguments_from_json(text: str) -> dict[str, Any]:
     try:
         found: Any = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise UsageError(f"--args-json is no JSON: {error}") from None
+        raise UsageError(f"--args-json is not JSON: {error}") from None
     if not is_object(found):
-        raise UsageError("--args-json is one JSON object, with a member for each argument")
+        raise UsageError("--args-json has to be a JSON object with a member for each argument")
     return dict(found)
 
 
 def arguments_from_words(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """From `key=value` and `key:=json`."""
+    """The arguments from `key=value` and `key:=json`."""
     properties: Any = schema.get("properties")
     found: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip(":"):
-            raise UsageError(f"{word!r} is no argument: write key=value, or key:=JSON")
+            raise UsageError(f"{word!r} is not an argument: write key=value, or key:=JSON")
         raw = key.endswith(":")
         key = key.removesuffix(":")
         if key in found:
-            raise UsageError(f"{key} is there twice: for a list write {key}:='[…]'")
+            raise UsageError(f"{key} is given twice: for a list write {key}:='[…]'")
         of_one: Any = properties.get(key) if is_object(properties) else None
         found[key] = _json_value(key, value) if raw else typed_value(key, value, of_one if is_object(of_one) else {})
     return found
 
 
 def typed_value(key: str, value: str, schema: Mapping[str, Any]) -> Any:
-    """A value as its schema wants it. Raises `UsageError`."""
+    """A typed value converted to the type in its schema. Raises `UsageError`."""
     wanted = _schema_types(schema)
     if "string" in wanted or not wanted:
         return value
@@ -147,7 +147,7 @@ def typed_value(key: str, value: str, schema: Mapping[str, Any]) -> Any:
 
 
 def _item_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is in a list, also where a list is one of several things that may be."""
+    """The schema of a list's items, also if the list is one alternative of an anyOf or oneOf."""
     items: Any = schema.get("items")
     if is_object(items):
         return items
@@ -157,17 +157,17 @@ def _item_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _schema_types(schema: Mapping[str, Any]) -> set[str]:
-    said: Any = schema.get("type")
-    if isinstance(said, str):
-        return {said}
-    if is_array(said):
-        return {each for each in said if isinstance(each, str)}
+    types: Any = schema.get("type")
+    if isinstance(types, str):
+        return {types}
+    if is_array(types):
+        return {each for each in types if isinstance(each, str)}
     found: set[str] = set()
     for word in ("anyOf", "oneOf"):
         parts: Any = schema.get(word)
         for each in parts if is_array(parts) else ():
             if is_object(each):
-                found |= _schema_types(each) or {"string"}  # one that says nothing takes anything
+                found |= _schema_types(each) or {"string"}  # a schema without a type accepts text
     return found
 
 
@@ -175,10 +175,10 @@ def _json_value(key: str, value: str) -> Any:
     try:
         return msgspec.json.decode(value)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{key} is no JSON behind := ({error}): for text write {key}=…") from None
+        raise UsageError(f"the value of {key} after := is not JSON ({error}): for text write {key}=…") from None
 
 
-# --- what came of it
+# --- Output of the answer.
 
 
 def _print_reply(reply: ToolReply, save: Path | None) -> None:
@@ -187,7 +187,7 @@ def _print_reply(reply: ToolReply, save: Path | None) -> None:
     if not reply.content and reply.structured_content is not None:
         print_json(reply.structured_content)
     if reply.is_error and is_terminal():
-        echo(styled("the tool says that this is an error", "bad"), error=True)
+        echo(styled("the tool reports an error", "bad"), error=True)
 
 
 def _block_text(block: Mapping[str, Any], number: int, save: Path | None) -> str:
@@ -202,9 +202,7 @@ def _block_text(block: Mapping[str, Any], number: int, save: Path | None) -> str
                 return text
             if is_object(inside) and isinstance(blob := inside.get("blob"), str):
                 return _file_text(blob, str(inside.get("mimeType", "")), number, save)
-            raise CommandFailed(
-                FAILED, f"the tool's answer has a resource in it that has neither text nor blob: {inside!r}"
-            )
+            raise CommandFailed(FAILED, f"the tool's answer has a resource with neither text nor blob: {inside!r}")
         case _:
             return _file_text(str(block.get("data", "")), str(block.get("mimeType", "")), number, save)
 
@@ -213,11 +211,9 @@ def _file_text(data: str, kind: str, number: int, save: Path | None) -> str:
     try:
         content = b64decode("".join(data.split()), validate=True)
     except ValueError as error:
-        raise CommandFailed(
-            FAILED, f"the tool's answer has {kind or 'data'} in it that is no base64: {error}"
-        ) from None
+        raise CommandFailed(FAILED, f"the tool's answer has {kind or 'data'} that is not base64: {error}") from None
     if save is None:
-        return f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER writes it down]"
+        return f"[{kind or 'data'}, {len(content)} bytes: --save FOLDER saves it]"
     within_project(save).mkdir(parents=True, exist_ok=True)
     ending = kind.partition("/")[2].partition("+")[0].partition(";")[0]
     path = save / f"{number}.{ending if ending.isalnum() else 'bin'}"
@@ -225,32 +221,32 @@ def _file_text(data: str, kind: str, number: int, save: Path | None) -> str:
     return f"→ {path} ({kind or 'data'}, {len(content)} bytes)"
 
 
-# --- ``greenroom read`` and ``greenroom prompt``: a resource's content, and a prompt as the server fills it in.
+# --- ``greenroom read`` and ``greenroom prompt``.
 
 
 def read(*, words: Sequence[str], save: Path | None, json: bool, **given: Any) -> int:
-    """Read it."""
+    """Read a resource and print or save its content."""
 
     async def request(
-        client: TargetClient, desk: TerminalPrompts, _bar: ProgressBar, resource: str, words: list[str]
+        client: TargetClient, prompts: TerminalPrompts, _bar: ProgressBar, resource: str, words: list[str]
     ) -> Any:
         read = client.within(None).read_resource(await _resource_uri(client, resource, words))
-        return await desk.within_patience(client.settings.request_timeout, "resources/read", read)
+        return await prompts.within_patience(client.settings.request_timeout, "resources/read", read)
 
-    reply, code = _run_request(words, "which resource", given, request)
+    reply, code = _run_request(words, "a resource", given, request)
     if json:
         print_json(reply.raw)
     elif save is not None:
         _save_contents(reply, save)
     else:
         for one in reply.contents:
-            data = f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save writes them]"
+            data = f"[{visible(one.uri)}: {len(one.blob or b'')} bytes: --save saves them]"
             echo(terminal_safe(one.text) if one.text is not None else styled(data, "dim"))
     return code
 
 
 async def _resource_uri(client: Client, resource: str, words: Sequence[str]) -> str:
-    """The URI: given as one, or a resource's name, or a template's with its words."""
+    """The URI for the typed words: a URI, a resource's name, or a template's name with its values."""
     from greenroom.actors.mentions.mention_reader import expand  # noqa: PLC0415 - not for help
 
     if "://" in resource and "{" not in resource and not words:
@@ -259,28 +255,28 @@ async def _resource_uri(client: Client, resource: str, words: Sequence[str]) -> 
         if resource in (template.name, template.title, template.uri_template):
             return expand(template.uri_template, _words_in_order(template.uri_template, words))
     if words:
-        raise UsageError(f"{resource!r} is no template, and takes no words")
+        raise UsageError(f"{resource!r} is not a template and takes no values")
     there = await client.list_resources()
     for each in there:
         if resource in (each.name, each.title, each.uri):
             return each.uri
     if ":" in resource:
-        return resource  # a URI that is not listed: the server knows it or not
+        return resource  # servers need not list all of their URIs, so this one is tried
     names = [each.name for each in there] + [each.name for each in await client.list_resource_templates()]
     raise UsageError(unlisted_text("resource", resource, names))
 
 
 def _words_in_order(template: str, words: Sequence[str]) -> list[str]:
-    """The words in the order of the template's places, where all were typed as `name=value` with its names."""
+    """The values in the order of the template's placeholders, if all were typed as `name=value`; otherwise the words unchanged."""
     from greenroom.actors.mentions.mention_reader import placeholders  # noqa: PLC0415 - not for help
 
     names = placeholders(template)
     given = dict(word.split("=", 1) for word in words if "=" in word)
     if len(given) < len(words) or not given.keys() <= set(names):
-        return list(words)  # a value may have an = in it
+        return list(words)  # a value may contain =
     missing = [name for name in names if name not in given]
     if missing:
-        raise UsageError(f"{template} wants {', '.join(f'{name}=…' for name in missing)} as well")
+        raise UsageError(f"{template} also needs {', '.join(f'{name}=…' for name in missing)}")
     return [given[name] for name in names]
 
 
@@ -297,22 +293,20 @@ def _save_contents(reply: ResourceReply, path: Path) -> None:
 
 
 def prompt(*, words: Sequence[str], json: bool, **given: Any) -> int:
-    """Get it."""
+    """Get a prompt and print its messages."""
 
     async def request(
-        client: TargetClient, desk: TerminalPrompts, _bar: ProgressBar, name: str, arguments: dict[str, str]
+        client: TargetClient, prompts: TerminalPrompts, _bar: ProgressBar, name: str, arguments: dict[str, str]
     ) -> Any:
         got = client.within(None).get_prompt(name, arguments)
         try:
-            return await desk.within_patience(client.settings.request_timeout, "prompts/get", got)
+            return await prompts.within_patience(client.settings.request_timeout, "prompts/get", got)
         except PeerError as error:
             if error.code == ErrorCode.INVALID_PARAMS:
                 await _check_prompt(client, name, arguments)
             raise
 
-    reply, code = _run_request(
-        words, "which prompt", given, request, parse=lambda rest: dict(map(_prompt_argument, rest))
-    )
+    reply, code = _run_request(words, "a prompt", given, request, parse=lambda rest: dict(map(_prompt_argument, rest)))
     if json:
         print_json(reply.raw)
         return code
@@ -338,27 +332,27 @@ async def _check_prompt(client: Client, name: str, arguments: Mapping[str, str])
         there = ", ".join(map(visible, known)) or "none"
         raise UsageError(f"{name} has no argument {strange[0]!r}; it has {there}") from None
     if missing := [each.name for each in known.values() if each.required and each.name not in arguments]:
-        raise UsageError(f"{name} wants {', '.join(f'{visible(each)}=…' for each in missing)}") from None
+        raise UsageError(f"{name} needs {', '.join(f'{visible(each)}=…' for each in missing)}") from None
 
 
 def _prompt_argument(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise UsageError(f"{word!r} is no argument: write key=value")
+        raise UsageError(f"{word!r} is not an argument: write key=value")
     return key, value
 
 
-# --- A bar on stderr for a call that takes its time; only where a user sees it, and gone before anything else is written.
+# --- A progress bar on stderr for a long call: shown on a terminal only, and erased before other output.
 
 _WIDTH: Final = 30
 _LONGEST: Final = 200
 
 
 class ProgressBar:
-    """One line that is written over and over."""
+    """A line on stderr that is rewritten with each progress report."""
 
     def __init__(self) -> None:
-        """Nothing is shown before the first step."""
+        """The bar is invisible until the first step."""
         self._shown = sys.stderr.isatty()
         self._written = False
         self._aside = 0
@@ -370,18 +364,18 @@ class ProgressBar:
         self.pause()
 
     def step(self, step: Any) -> None:
-        """How far it is."""
+        """Show a progress report."""
         if not self._shown or self._aside:
             return
         line = f"{bar_text(step.progress, step.total)} {visible(str(step.message or ''), _LONGEST)}".rstrip()
-        line = line[: shutil.get_terminal_size((80, 24)).columns - 1]  # of a second row nothing would be taken away
+        line = line[: shutil.get_terminal_size((80, 24)).columns - 1]  # the erase sequence clears one row only
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
         self._written = True
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """Other code has the screen: the bar is taken away, and does not come back before that is done."""
+        """Hide the bar while the block runs, so that other code can use the screen."""
         self.pause()
         self._aside += 1
         try:
@@ -390,7 +384,7 @@ class ProgressBar:
             self._aside -= 1
 
     def pause(self) -> None:
-        """Take it away."""
+        """Erase the bar."""
         if self._written:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
@@ -398,7 +392,7 @@ class ProgressBar:
 
 
 def bar_text(done: float, total: float | None) -> str:
-    """`███░░░  50 %`, or how much where the total is not known."""
+    """`███░░░  50 %`, or the amount done if the total is unknown."""
     if not total or total <= 0:
         return f"… {done:g}"
     share = max(0.0, min(1.0, done / total))

@@ -1,6 +1,6 @@
-"""``greenroom check``: the official conformance suite judges a server, by the scenarios that fit any server. It needs Node 22 and npx.
+"""``greenroom check``: runs the official conformance suite against a server, with the scenarios that fit any server. It needs Node 22 and npx.
 
-The others want the suite's own tools on the server: `--scenario` runs those, for a server that has them.
+The other scenarios expect the suite's own tools on the server: `--scenario` runs them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STARTS_WITHIN: Final = 60.0
 _ENDS_WITHIN: Final = 300.0
 _STOPS_WITHIN: Final = 10.0
 _KEPT_LINES: Final = 50
-"""Lines of what a server writes that are kept, to say why it does not serve."""
+"""The last lines of the server's output that are kept for an error message."""
 _FOR_ANY_SERVER: Final = ("server-initialize", "ping", "dns-rebinding-protection")
 _BY_CAPABILITY: Final = {
     "tools": "tools-list",
@@ -46,7 +46,7 @@ _BY_CAPABILITY: Final = {
 
 
 def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Path | None, json: bool) -> int:
-    """Judge it; 1 when a check has failed."""
+    """Run the suite; exit code 1 if a check failed."""
     words = _suite_command(suite)
     with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _target_url(target, config) as url:
         scenarios = list(scenario) or asyncio.run(_fitting_scenarios(url))
@@ -67,28 +67,28 @@ def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Pa
                 why = visible(f"{each.get('description', each['name'])}: {each.get('errorMessage', '')}")
                 echo(f"        {why}")
     if empty and not json:
-        echo(f"{', '.join(empty)}: the suite has checked nothing; is that what its scenarios are called?", error=True)
+        echo(f"{', '.join(empty)}: the suite ran no checks; is the name of the scenario right?", error=True)
     return FAILED if failed or empty else OK
 
 
 def _suite_command(suite: str | None) -> list[str]:
-    """The words that run the suite. Raises `CommandFailed` that says what is missing."""
+    """The command that runs the suite. Raises `CommandFailed` if Node or npx is missing."""
     node = shutil.which("node")
     version = "" if node is None else _node_version(node)
     major = version.strip().removeprefix("v").partition(".")[0]
     if not major.isdigit() or int(major) < NODE:
-        there = f"this is {version.strip()}" if version else "there is none here"
+        there = f"this is {version.strip()}" if version else "Node is not installed"
         raise CommandFailed(UNREACHABLE, f"the official suite needs Node {NODE} or newer, and {there}")
     if suite is not None:
         assert node is not None
         if not Path(suite).exists():
-            raise UsageError(f"--suite: there is no file {suite}")
+            raise UsageError(f"--suite: the file {suite} does not exist")
         return [node, suite]
     npx = shutil.which("npx")
     if npx is None:
         raise CommandFailed(
             UNREACHABLE,
-            "the official suite is fetched with npx, and there is none here; --suite names one that is there",
+            "npx is not installed, and fetches the official suite; pass the path of an installed suite with --suite",
         )
     return [npx, "--yes", SUITE]
 
@@ -103,7 +103,7 @@ def _node_version(node: str) -> str:
 
 @contextlib.contextmanager
 def _target_url(target: str, config: Path | None) -> Generator[str]:
-    """The URL: what was given, or of a process that serves it for as long as this takes."""
+    """The URL of the target; for Python code, of a process that serves it while the block runs."""
     if is_url(target):
         yield target
     elif is_server_name(target):
@@ -114,28 +114,31 @@ def _target_url(target: str, config: Path | None) -> Generator[str]:
 
 
 def _configured_url(name: str, config: Path | None) -> str:
-    """The URL of a configured server, if the suite can go there."""
+    """The URL of a configured server. Raises `UsageError` if the suite cannot use it."""
     from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
 
     server = server_named(name, config)
     if server.url is None:
         raise UsageError(
-            f"{name} is a program ({server.source}), and the suite speaks HTTP only: what stood between would be judged instead; "
+            f"{name} is a program ({server.source}), and the suite speaks HTTP only: a bridge in between would be tested instead; "
             "serve it over HTTP, and check the URL"
         )
     if server.headers or server.oauth != "off" or server.transport == "sse":
         raise UsageError(
-            f"{name} wants headers, a login or SSE ({server.source}), and the suite has none of them: check a server without"
+            f"{name} needs headers, a login or SSE ({server.source}), which the suite does not support: check a server without them"
         )
     return server.url
 
 
 @contextlib.contextmanager
 def _served_url(target: str) -> Generator[str]:
-    """A process of its own, since the suite may do it harm. What it writes is read all the time: a full pipe would stop it."""
+    """Serve the target in a child process, which the suite cannot harm, and give its URL.
+
+    A thread reads the process's output all the time, because a full pipe would block the server.
+    """
     words = [sys.executable, "-P", "-m", "greenroom.cli", "serve", target, "--http", "0"]
     pipe = subprocess.PIPE
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - ourselves
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603 - this program
     assert process.stdout is not None
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     url: Future[str] = Future()
@@ -155,7 +158,7 @@ def _served_url(target: str) -> Generator[str]:
 
 
 def _read_output(stream: IO[str], lines: deque[str], url: Future[str]) -> None:
-    """Read what a server writes, until it has ended; the URL that it names, empty where there will be none, and the last lines are kept."""
+    """Read the server's output to its end: keep the last lines, and set `url` to the URL that it reports, or to "" if it reports none."""
     for line in stream:
         lines.append(line.rstrip())
         before, found, named = line.strip().rpartition(" serves on ")
@@ -170,11 +173,11 @@ def _reported_url(process: subprocess.Popen[str], lines: deque[str], url: Future
         if found := url.result(_STARTS_WITHIN):
             return found
     except TimeoutError:
-        raise CommandFailed(UNREACHABLE, f"it does not serve within {_STARTS_WITHIN:g} seconds") from None
+        raise CommandFailed(UNREACHABLE, f"the server does not start within {_STARTS_WITHIN:g} seconds") from None
     code = process.wait(_STOPS_WITHIN)
     for line in list(lines)[:-1]:
         echo(visible(line, lines=True), error=True)
-    last = lines[-1] if lines else f"it has ended with {code}, and does not say why"
+    last = lines[-1] if lines else f"the server has ended with {code}, without an error message"
     raise CommandFailed(code if code > 0 else FAILED, last.removeprefix("greenroom: "))
 
 
@@ -187,11 +190,11 @@ async def _fitting_scenarios(url: str) -> list[str]:
 
 
 def _run_scenario(words: Sequence[str], url: str, scenario: str, place: Path) -> list[dict[str, Any]]:
-    """The checks of one scenario, from the files that the suite writes."""
+    """Run one scenario and read its checks from the files that the suite writes."""
     folder = place / scenario.replace("/", "-")
     folder.mkdir()
     command = [*words, "server", "--url", url, "--scenario", scenario, "--output-dir", str(folder)]
-    # In a session of its own: npx starts others, and killing it alone would leave them.
+    # A new session, because npx starts further processes: killing only npx would leave them running.
     running = subprocess.Popen(  # noqa: S603 - the suite
         command,
         cwd=folder,
@@ -202,25 +205,27 @@ def _run_scenario(words: Sequence[str], url: str, scenario: str, place: Path) ->
         start_new_session=True,
     )
     try:
-        said, _ = running.communicate(timeout=_ENDS_WITHIN)
+        output, _ = running.communicate(timeout=_ENDS_WITHIN)
     except subprocess.TimeoutExpired:
         _kill_group(running)
-        return [_failure(scenario, "the suite comes to an end", f"it has not within {_ENDS_WITHIN:g} seconds")]
+        return [
+            _failure(scenario, "the suite comes to an end", f"the suite did not end within {_ENDS_WITHIN:g} seconds")
+        ]
     except BaseException:
         _kill_group(running)
         raise
     files = list(folder.rglob("checks.json"))
     if not files and running.returncode:
-        echo(visible(said.strip()[-2000:], lines=True), error=True)
+        echo(visible(output.strip()[-2000:], lines=True), error=True)
     try:
         found = [each for file in files for each in json_library.loads(file.read_text(encoding="utf-8"))]
         return [each for each in found if each["status"] != "INFO"]
     except (ValueError, TypeError, KeyError) as error:
-        return [_failure(scenario, "the suite says what it has found", f"nobody can read it: {error!r}")]
+        return [_failure(scenario, "the suite writes its result", f"the result cannot be read: {error!r}")]
 
 
 def _kill_group(running: subprocess.Popen[str]) -> None:
-    """All that it has started, too."""
+    """Kill the process and the processes that it has started."""
     if hasattr(os, "killpg"):
         os.killpg(running.pid, signal.SIGKILL)
     else:

@@ -1,6 +1,6 @@
-"""The one file that knows click: commands that can be typed, with help and completion, and what a terminal shows.
+"""The command line's application on click: commands with help and completion, and output to a terminal. No other file imports click.
 
-Whatever a command raises ends here, as one line on stderr and an exit code; a traceback is shown only on request.
+`run` turns an exception of a command into one line on stderr and an exit code; a traceback is shown with GREENROOM_TRACEBACK=1 and for internal errors.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# --- Commands, arguments and options: click's own, with what ours have besides.
+# --- Commands, arguments and options: click's classes with the additions that the command table needs.
 
 OptionKind: TypeAlias = Literal["text", "flag", "switch", "whole", "seconds", "path", "json"]
-"""A flag is off where it is not typed; a switch has a word for each of its positions, `--x` and `--no-x`, and none where neither is typed."""
+"""The type of an option's value. A flag is off unless typed; a switch has two spellings, `--x` and `--no-x`, and is None when neither is typed."""
 CompletionSource: TypeAlias = Literal["", "target", "name", "file"]
-"""Nothing; any target: configured names and files of Python; configured names only; files of Python only."""
+"""What a shell completes: nothing; targets (configured names and Python files); configured names only; Python files only."""
 _PATH: Final = click.Path(path_type=Path)
 
 
 class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic since click 8.5
-    """How long something may take."""
+    """A number of seconds, for a timeout or an interval."""
 
     name = "seconds"
 
@@ -47,7 +47,7 @@ class _Seconds(click.ParamType):  # type: ignore[type-arg]  # it is generic sinc
         except ValueError:
             seconds = -1.0
         if not (0 < seconds < math.inf or (seconds == 0 and self._zero)):
-            self.fail(f"{value!r} is no number of seconds, {self._least}.", param, ctx)
+            self.fail(f"{value!r} is not a number of seconds, {self._least}.", param, ctx)
         return seconds
 
 
@@ -67,11 +67,11 @@ class _Json(click.ParamType):  # type: ignore[type-arg]  # as above
         try:
             return decode(str(value).encode())
         except RemoteProtocolError as error:
-            self.fail(f"{value!r} is no JSON: {error.message}.", param, ctx)
+            self.fail(f"{value!r} is not JSON: {error.message}.", param, ctx)
 
 
 class CommandArgument(click.Argument):
-    """A word that a command takes."""
+    """A positional argument of a command."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class CommandArgument(click.Argument):
         path: bool = False,
         completes: CompletionSource = "",
     ) -> None:
-        """`completes` is what a shell offers for it. That one of `many` is missing is told by the command."""
+        """`completes` is what a shell completes it with. With `many`, the command itself reports that the first word is missing."""
         kind = _PATH if path else click.STRING
         super().__init__([name], required=is_required and not many, nargs=-1 if many else 1, type=kind)
         self.is_required = is_required
@@ -91,7 +91,7 @@ class CommandArgument(click.Argument):
         self._completes = completes
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Of several words the first is the target."""
+        """Completions for the word. Of several words only the first is a target."""
         completes = self._completes
         if not completes:
             return super().shell_complete(ctx, incomplete)
@@ -112,7 +112,7 @@ class CommandArgument(click.Argument):
 class CommandOption(click.Option):
     """An option of a command."""
 
-    def __init__(  # noqa: PLR0913 - what there is to know of one
+    def __init__(  # noqa: PLR0913 - the facts about an option
         self,
         name: str,
         about: str,
@@ -128,11 +128,11 @@ class CommandOption(click.Option):
         section: str = "",
         **more: Any,
     ) -> None:
-        """`unset` is what the word `none` stands for, where it may be typed instead of a number: "no limit", for example.
+        """`unset` is the meaning of the word `none`, where it may be typed instead of a number: "no limit", for example.
 
-        `most` is the highest that a whole number may be, whose lowest is 1; with `zero`, a number of seconds may be 0. `variable` is the environment's that
-        stands for it, which the command reads where nothing was typed. `setting` is what it changes, as `http.max_body` for a field of `HttpConfig`,
-        `server.call_timeout` for one of `Settings`; both where it is in both. `section` is the heading under which the help lists it.
+        `most` is the upper bound of a whole number, whose lower bound is 1; with `zero`, a number of seconds may be 0. `variable` is the environment
+        variable that the command reads when the option is not typed. `setting` names the field that the option sets: `http.max_body` for one of
+        `HttpConfig`, `server.call_timeout` for one of `Settings`, or both. `section` is the heading under which the help lists the option.
         """
         otherwise = f", or none for {unset}" if unset else ""
         if kind in ("flag", "switch"):
@@ -145,23 +145,23 @@ class CommandOption(click.Option):
                 "whole": _Integer(1, most),
                 "seconds": _Seconds(zero=zero, otherwise=otherwise),
             }[kind]
-        said = about + (f" [or {variable}]" if variable else "") + otherwise
+        help_text = about + (f" [or {variable}]" if variable else "") + otherwise
         words = [f"--{name}/--no-{name}" if kind == "switch" else f"--{name}", name.replace("-", "_")]
-        super().__init__([*words, *([f"-{short}"] if short else [])], help=said, **more)
+        super().__init__([*words, *([f"-{short}"] if short else [])], help=help_text, **more)
         self.about, self.kind, self.unset, self.variable = about, kind, unset, variable
         self.setting, self.section = setting, section
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """What was typed, as its type; `none` as it is where that may be typed."""
+        """The typed value converted to its type; the word `none` stays as it is when the option has `unset`."""
         return value if self.unset and value == "none" else super().type_cast_value(ctx, value)
 
 
 class _OutputClosed(Exception):
-    """The reader of what a command writes has gone, as `head` does. Click would make an exit of a `BrokenPipeError`, with the code of a failure."""
+    """The reader of stdout has closed the pipe, as `head` does. It replaces `BrokenPipeError`, which click would turn into exit code 1."""
 
 
 class CliCommand(click.Command):
-    """A command, whose code is loaded when it is used."""
+    """A command of the table; its module is imported when the command runs."""
 
     def __init__(
         self,
@@ -173,10 +173,10 @@ class CliCommand(click.Command):
         takes_command: bool = False,
         no_command_because: str = "",
     ) -> None:
-        """Its code is at `run`, `module:function`; that gets what was typed as keywords, and returns the exit code, or nothing for 0.
+        """`run` names the code, as `module:function`: it gets the arguments and options as keywords and returns the exit code, or None for 0.
 
-        `more` is what its help says besides: examples. With `takes_command`, a server's command may stand behind `--`; `no_command_because` is why it may not, where a user
-        could expect that it may.
+        `more` is the end of the help text: examples. With `takes_command`, a server's command may follow `--`; `no_command_because` is the reason
+        why it may not, for a command where a user could expect it.
         """
         listed = "\n".join(
             f"{str(each.name).upper()}: {each.about}" for each in params if isinstance(each, CommandArgument)
@@ -184,16 +184,18 @@ class CliCommand(click.Command):
         whole = f"{about}.\n\n\b\n{listed}" if listed else f"{about}."
         super().__init__(name, params=list(params), help=whole, short_help=about, epilog=more or None)
         self.run, self.takes_command = run, takes_command
-        self._refused = f"greenroom {name} takes no command behind --{f': {no_command_because}' if no_command_because else ''}"
+        self._refused = (
+            f"greenroom {name} takes no command behind --{f': {no_command_because}' if no_command_because else ''}"
+        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """A command behind `--` that may not be there is told before anything else."""
+        """Reject a command behind `--` before other mistakes, where this command takes none."""
         if not self.takes_command and ctx.obj is not None and not {"-h", "--help"} & set(args):
             raise UsageError(self._refused)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Load its code, and run that."""
+        """Import the command's module and run its function."""
         module, _, name = self.run.partition(":")
         given = {**ctx.params, "command": ctx.obj} if self.takes_command else ctx.params
         try:
@@ -202,7 +204,7 @@ class CliCommand(click.Command):
             raise _OutputClosed from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading; those of no heading come first."""
+        """Write the options by section; options without a section come first."""
         listed: dict[str, list[tuple[str, str]]] = {"Options": []}
         for each in self.get_params(ctx):
             record = each.get_help_record(ctx)
@@ -213,7 +215,7 @@ class CliCommand(click.Command):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as click calls it
-        """Line by line, as it was written."""
+        """Write the examples line by line; click would join them into a paragraph."""
         if self.epilog:
             formatter.write_paragraph()
             with formatter.indentation():
@@ -222,14 +224,14 @@ class CliCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of them; an unknown word is answered with the nearest that there is."""
+    """A group of commands; an unknown command is answered with the nearest known name."""
 
     def __init__(self, name: str, about: str, *commands: click.Command, **more: Any) -> None:
-        """`about` is its help, and what the group that it is in says of it."""
+        """`about` is the help text, and the short text in the list of the parent group."""
         super().__init__(name, commands, help=about, short_help=about, **more)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """The command of that name."""
+        """The command that the first word names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -240,7 +242,7 @@ class CommandGroup(click.Group):
 
 
 def run(commands: Sequence[click.Command], words: Sequence[str]) -> int:
-    """Do what was typed, and say how it went. What stands behind `--` is a server's own command line."""
+    """Run the command that `words` name and return its exit code. The words behind `--` are a server's own command line."""
     typed, command = _split_at_dashes(words)
     visible_text.escape_logged_text()
     try:
@@ -252,10 +254,10 @@ def run(commands: Sequence[click.Command], words: Sequence[str]) -> int:
         wrong.show()
         return wrong.exit_code
     except _OutputClosed:
-        # Python flushes stdout once more at the end.
+        # Python flushes stdout once more at exit; with the null device in place of the closed pipe that flush cannot fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - an error of any kind is one line, and an exit code
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error becomes one line and an exit code
         code = _report_error(error)
         if "--json" in typed:
             _error_as_json(error, code)
@@ -280,19 +282,19 @@ def _report_error(error: BaseException) -> int:
 
         echo(visible("".join(traceback.format_exception(error)), lines=True), error=True, newline=False)
         if code == INTERNAL:
-            _print_error("this is a fault of greenroom itself: please report it, with what stands above")
+            _print_error("this is an error in greenroom itself: please report it with the traceback above")
     else:
         _print_error(_error_text(error))
         cause = error.__cause__
-        said = cause is None or isinstance(cause, FileNotFoundError) or _error_text(cause) in str(error)
-        if cause is not None and not said:
+        cause_is_shown = cause is None or isinstance(cause, FileNotFoundError) or _error_text(cause) in str(error)
+        if cause is not None and not cause_is_shown:
             _print_error(f"because: {_error_text(cause)}")
     return code
 
 
 def _error_as_json(error: BaseException, code: int) -> None:
-    """For a program that reads stdout: it gets JSON whatever comes of the command."""
-    from .command_output import print_json  # noqa: PLC0415 - which writes by `echo`
+    """Write the error as JSON: a program that reads stdout with --json gets JSON whether the command succeeds or fails."""
+    from .command_output import print_json  # noqa: PLC0415 - that module imports this one
 
     print_json({"error": {"kind": type(error).__name__, "message": _error_text(error), "exit_code": code}})
 
@@ -304,40 +306,44 @@ def _error_text(error: BaseException) -> str:
 
 
 def _print_error(text: str) -> None:
-    """An error, which may quote what a server says: each line of that stands indented, so that none looks like ours."""
+    """Print an error. Its later lines may quote a server: they are indented, so that no quoted line looks like one of greenroom's own."""
     shown = visible(text, lines=True).replace("\n", "\n  ")
     echo(styled(f"greenroom: {shown}", "bad"), error=True)
 
 
 def _wants_colour() -> bool | None:
-    """False where colours are not wanted (https://no-color.org) or not shown; otherwise click looks whether there is a terminal."""
+    """False where colours are switched off (https://no-color.org) or not supported; None lets click test whether the stream is a terminal."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def _root_group(commands: Sequence[click.Command]) -> click.Command:
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": _wants_colour()}
-    about = "MCP servers, clients and hosts that go on when something breaks."
+    about = "MCP servers, clients and hosts that keep running when a part fails."
     group = CommandGroup("greenroom", about, *commands, context_settings=settings)
-    told = {"package_name": "greenroom", "message": "greenroom %(version)s", "help": "say which version this is"}
-    return click.version_option(None, "-V", "--version", **told)(group)
+    version_option = {
+        "package_name": "greenroom",
+        "message": "greenroom %(version)s",
+        "help": "say which version this is",
+    }
+    return click.version_option(None, "-V", "--version", **version_option)(group)
 
 
-# --- for commands: what only a terminal has
+# --- Output of commands to the terminal.
 
 
 def echo(text: str = "", *, error: bool = False, newline: bool = True) -> None:
-    """Write a line. Nothing else of ours writes to a terminal, so whatever a server has said comes by here."""
+    """Write a line. Every output of the commands to a terminal passes this function, so a server's text is escaped in one place."""
     to_people = error or sys.stdout.isatty()
     click.echo(escaped_for_terminal(text) if to_people else text, err=error, nl=newline, color=_wants_colour())
 
 
 def clear_screen() -> None:
-    """Begin anew at the top of the screen, where there is one."""
+    """Clear the screen, if stdout is a terminal."""
     click.clear()
 
 
 def styled(text: str, style: str) -> str:
-    """In colour, or bold, where a terminal shows it: `echo` leaves it out elsewhere."""
+    """The text with a colour or bold; `echo` removes both when the output is not a terminal."""
     known: dict[str, dict[str, Any]] = {
         "name": {"bold": True},
         "dim": {"dim": True},
@@ -349,18 +355,18 @@ def styled(text: str, style: str) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether a user sits there who can be asked."""
+    """Whether stdin and stderr are a terminal, so that a user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-# --- What a shell offers for a target: the names of the configuration, and files of Python. A shell that asks gets words and nothing else, whatever is wrong with a file.
+# --- Completion of targets: names in the configuration and Python files. A shell gets words and nothing else; mistakes in a file are not printed here.
 
 _MOST: Final = 200
-"""Files that are offered: more than fit a screen."""
+"""How many files a completion lists: more than fit a screen."""
 
 
 def complete_names(begun: str, config: Path | None = None) -> list[tuple[str, str]]:
-    """Those of the configured names that begin so, each with the line where it stands. A name that cannot be used is not offered."""
+    """The names of enabled servers that start with `begun`, each with its file and line."""
     from greenroom.config.config_reader import read  # noqa: PLC0415 - as all commands load what they need
 
     found = read() if config is None else read(config)
@@ -368,7 +374,7 @@ def complete_names(begun: str, config: Path | None = None) -> list[tuple[str, st
 
 
 def complete_files(begun: str) -> list[str]:
-    """The files of Python, and the folders, whose path begins so. None where the folder cannot be read."""
+    """The Python files and folders whose path starts with `begun`; none if the folder cannot be read."""
     folder, name = os.path.split(begun)
     try:
         there = sorted(os.scandir(folder or "."), key=lambda each: each.name)

@@ -1,4 +1,4 @@
-"""What commands say: JSON for programs, and lines for people that fit their terminal."""
+"""Output of commands: JSON for programs, and lines that fit the terminal for people."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _FEW = 6
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, indented; what is not seen in it is escaped."""
+    """Print a value as indented JSON; invisible characters are escaped."""
     echo(visible_text.escaped_in_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def print_heading(text: str) -> None:
-    """The name of what follows, wherever that name is from."""
+    """Print a heading; its text is escaped."""
     echo(styled(visible(text), "name"))
 
 
 def print_entry(name: str, about: str = "", notes: Iterable[str] = (), *, style: str = "dim") -> None:
-    """One thing of a list, wherever it is from: its name, what stands beside it, and what is said of it, in lines below."""
+    """Print an entry of a list: its name, a text beside it, and notes on indented lines below. All texts are escaped."""
     beside = f"  {styled(visible(about), style)}" if about else ""
     echo(f"  {styled(visible(name), 'name')}{beside}")
     width = min(shutil.get_terminal_size((80, 24)).columns, _WIDEST)
@@ -43,7 +43,7 @@ def print_entry(name: str, about: str = "", notes: Iterable[str] = (), *, style:
 
 
 def arguments_text(schema: Any) -> str:
-    """A tool's arguments in short: `city: string, days?: integer`. Of what is no schema, none."""
+    """A tool's arguments in short: `city: string, days?: integer`; empty if the value is no schema."""
     if not is_object(schema):
         return ""
     properties: Any = schema.get("properties")
@@ -58,18 +58,18 @@ def arguments_text(schema: Any) -> str:
 
 
 def _kind(schema: Any) -> str:
-    """A schema's type in a word or a few; empty where any value fits, or it takes more words."""
+    """A schema's type in a few words; empty if any value fits or the type is too complex for a few words."""
     return "|".join(dict.fromkeys(_kinds(schema, 3)))
 
 
 def _kinds(schema: Any, depth: int) -> list[str]:
     if not is_object(schema) or not depth:
         return []
-    said: Any = schema.get("type")
+    types: Any = schema.get("type")
     enum: Any = schema.get("enum")
     if is_array(enum) and 0 < len(enum) <= _FEW:
         return [json_library.dumps(each) if isinstance(each, str) else str(each) for each in enum]
-    kinds = [each for each in (said if is_array(said) else [said]) if isinstance(each, str)]
+    kinds = [each for each in (types if is_array(types) else [types]) if isinstance(each, str)]
     if kinds:
         inner = "|".join(dict.fromkeys(_kinds(schema.get("items"), depth - 1)))
         listed = "array" if not inner else f"({inner})[]" if "|" in inner else f"{inner}[]"
@@ -83,7 +83,7 @@ def _kinds(schema: Any, depth: int) -> list[str]:
 
 
 def unlisted_text(what: str, name: str, there: Collection[str]) -> str:
-    """What to say of a name that the server does not list: what was meant, perhaps, or all that there is."""
+    """The error text for a name that the server does not list: the nearest listed name, or all names."""
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistyped word
 
     near = get_close_matches(name, there, 1)
@@ -92,5 +92,5 @@ def unlisted_text(what: str, name: str, there: Collection[str]) -> str:
 
 
 def first_line(text: object) -> str:
-    """The first sentence or line of a description."""
+    """The first line of a description."""
     return str(text or "").strip().partition("\n")[0]

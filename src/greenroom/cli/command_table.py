@@ -1,4 +1,4 @@
-"""The table of commands, with their arguments and options. The code of each is loaded when it is used: `greenroom --help` costs no more than reading this."""
+"""The table of commands with their arguments and options. A command's code is imported when the command runs, so `greenroom --help` imports only this table."""
 
 from __future__ import annotations
 
@@ -13,40 +13,42 @@ if TYPE_CHECKING:
 
 TARGET: Final = CommandArgument(
     "target",
-    "where the server is: a URL, a name of your configuration, or module:server; or nothing, and a command after --",
+    "the server: a URL, a name in your configuration, or module:server; or omit it and write a command after --",
     is_required=False,
     completes="target",
 )
-SIGNED: Final = CommandArgument("target", "a URL, or a name of your configuration", completes="name")
+SIGNED: Final = CommandArgument("target", "a URL, or a name in your configuration", completes="name")
 FILES: Final = CommandArgument(
-    "files", "files to read instead of yours and the project's", is_required=False, many=True, path=True
+    "files", "configuration files to read instead of yours and the project's", is_required=False, many=True, path=True
 )
-JSON: Final = CommandOption("json", "answer as JSON, for programs", "flag")
-YES: Final = CommandOption("yes", "do not ask: the answer is yes", "flag", short="y")
-TIMEOUT: Final = CommandOption("timeout", "give up after so many seconds", "seconds", metavar="SECONDS")
+JSON: Final = CommandOption("json", "print JSON, for programs", "flag")
+YES: Final = CommandOption("yes", "do not ask: answer yes to every question", "flag", short="y")
+TIMEOUT: Final = CommandOption("timeout", "give up after this many seconds", "seconds", metavar="SECONDS")
 HEADER: Final = CommandOption(
-    "header", "a header for a URL, as Name: value; again for more", short="H", metavar="HEADER", multiple=True
+    "header", "a header for a URL, as Name: value; repeat for more", short="H", metavar="HEADER", multiple=True
 )
 ENV: Final = CommandOption(
-    "env", "a variable for a command, as NAME=value; again for more", short="e", metavar="NAME=VALUE", multiple=True
+    "env",
+    "an environment variable for a command, as NAME=value; repeat for more",
+    short="e",
+    metavar="NAME=VALUE",
+    multiple=True,
 )
 CONFIG: Final = CommandOption(
-    "config", "the configuration to look names up in, instead of yours and the project's", "path", metavar="FILE"
+    "config", "the configuration file to use instead of yours and the project's", "path", metavar="FILE"
 )
-VERBOSE: Final = CommandOption(
-    "verbose", "say what happens: logs, and the server's own standard error", "flag", short="v"
-)
-ACCOUNT: Final = CommandOption("account", "whose, for those who are several", metavar="NAME")
+VERBOSE: Final = CommandOption("verbose", "show the log and the server's standard error", "flag", short="v")
+ACCOUNT: Final = CommandOption("account", "the account, if you have several", metavar="NAME")
 CONNECTING: Final = (JSON, TIMEOUT, HEADER, ENV, CONFIG, VERBOSE)
 
 COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     CliCommand(
         "serve",
-        "Serve a server: on stdin and stdout, or over HTTP",
+        "Serve a server on stdin and stdout, or over HTTP",
         "greenroom.cli.serve_command:serve",
         CommandArgument(
             "server",
-            "module:server, or file.py:server; the part behind the colon may be left out when there is only one",
+            "module:server, or file.py:server; the part after the colon is optional if there is only one server",
             is_required=False,
             completes="file",
         ),
@@ -56,10 +58,15 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "list",
-        "What a server has: tools, resources, templates, prompts",
+        "List what a server offers: tools, resources, templates, prompts",
         "greenroom.cli.inspect_command:show",
         TARGET,
-        CommandOption("only", "only these", choices=("tools", "resources", "templates", "prompts"), multiple=True),
+        CommandOption(
+            "only",
+            "list only this kind; repeat for more",
+            choices=("tools", "resources", "templates", "prompts"),
+            multiple=True,
+        ),
         *CONNECTING,
         more="greenroom list http://127.0.0.1:8000/mcp\ngreenroom list -- uvx mcp-server-git",
         takes_command=True,
@@ -70,15 +77,13 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
         "greenroom.cli.call_command:call",
         CommandArgument("words", "the target, the tool, and its arguments as key=value", many=True, completes="target"),
         CommandOption(
-            "args-json", "all arguments as one JSON object; @file reads it from a file, - from stdin", metavar="JSON"
+            "args-json", "all arguments as one JSON object; @file reads them from a file, - from stdin", metavar="JSON"
         ),
-        CommandOption(
-            "save", "write images, sounds and files of the answer into this folder", "path", metavar="FOLDER"
-        ),
+        CommandOption("save", "save images, sounds and files of the answer in this folder", "path", metavar="FOLDER"),
         YES,
         *CONNECTING,
         more="greenroom call weather:server forecast city=Oslo days:=3\ngreenroom call git_log max_count:=3 -- uvx mcp-server-git\n"
-        "A value behind = is text unless the tool's schema says otherwise; behind := it is JSON.",
+        "A value after = is text unless the tool's schema says otherwise; after := it is JSON.",
         takes_command=True,
     ),
     CliCommand(
@@ -87,11 +92,11 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
         "greenroom.cli.call_command:read",
         CommandArgument(
             "words",
-            "the target, and a URI, or a resource's name with the words of its template",
+            "the target, and a URI, or a resource's name with the values of its template",
             many=True,
             completes="target",
         ),
-        CommandOption("save", "write what is in it into this file, - for stdout", "path", metavar="FILE"),
+        CommandOption("save", "save the content in this file, - for stdout", "path", metavar="FILE"),
         *CONNECTING,
         more="greenroom read weather:server weather://oslo",
         takes_command=True,
@@ -108,75 +113,73 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "inspect",
-        "All that a server says of itself, and what is odd about it",
+        "Show everything that a server declares, and what is odd about it",
         "greenroom.cli.inspect_command:inspect",
         TARGET,
-        CommandOption("save", "write all of it into this file, to compare with later", "path", metavar="FILE"),
-        CommandOption("against", "say what is different from what was saved there", "path", metavar="FILE"),
-        CommandOption("strict", "exit with 1 when something is odd", "flag"),
+        CommandOption("save", "save the result in this file, for a later comparison", "path", metavar="FILE"),
+        CommandOption("against", "show the differences from a saved result", "path", metavar="FILE"),
+        CommandOption("strict", "exit with 1 if something is odd", "flag"),
         *CONNECTING,
         takes_command=True,
     ),
     CliCommand(
         "install",
-        "Write a server into the configuration of a program that uses servers",
+        "Add a server to the configuration of a program that uses servers",
         "greenroom.cli.install_command:install",
         TARGET,
         CommandOption(
             "to",
-            "whose configuration",
+            "the program",
             choices=("claude", "claude-code", "codex", "cursor", "gemini", "json", "vscode", "windsurf", "zed"),
             required=True,
         ),
-        CommandOption("name", "what it is called there", metavar="NAME"),
-        CommandOption("project", "into the configuration of this folder, instead of yours", "flag"),
-        CommandOption("remove", "take it out again", "flag"),
-        CommandOption("dry-run", "show what would be written, and write nothing", "flag"),
+        CommandOption("name", "the server's name in that configuration", metavar="NAME"),
+        CommandOption("project", "use the configuration of the project in this folder, instead of yours", "flag"),
+        CommandOption("remove", "remove the server from the configuration", "flag"),
+        CommandOption("dry-run", "show the change, and write nothing", "flag"),
         *(HEADER, ENV, CONFIG, YES, JSON),
         more="greenroom install weather.py --to claude\ngreenroom install --to cursor --name git -- uvx mcp-server-git\n"
-        "With --config greenroom.toml, all servers of that file are written as one entry, a gateway.",
+        "With --config greenroom.toml, the servers of that file are added as one entry, a gateway.",
         takes_command=True,
     ),
     CliCommand(
         "new",
-        "Begin a server: a folder with its code, a test, a README and a server.json",
+        "Create a server: a folder with its code, a test, a README and a server.json",
         "greenroom.cli.new_command:new",
-        CommandArgument("name", "what it is called, or the folder it is to be in"),
-        CommandOption("git", "make it a git repository, too", "flag"),
+        CommandArgument("name", "the server's name, or the path of its folder"),
+        CommandOption("git", "make the folder a git repository", "flag"),
         JSON,
         more="greenroom new weather",
     ),
     CliCommand(
         "tree",
-        "The processes of a server or host that runs, and what each is at; how each of a host's servers is",
+        "Show the processes of a running server or host, and the state of a host's servers",
         "greenroom.cli.tree_command:tree",
         CommandArgument(
-            "which", "its name, its process's number or its socket, where more than one runs", is_required=False
+            "which", "the name, process number or socket of the program, if several run", is_required=False
         ),
-        CommandOption("watch", "over and over, each second", "flag", short="w"),
-        CommandOption("every", "each process, also where many are alike", "flag"),
+        CommandOption("watch", "repeat every second", "flag", short="w"),
+        CommandOption("every", "list every process, even if many are alike", "flag"),
         JSON,
         more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
     ),
     CommandGroup(
         "config",
-        "Look at your configuration",
+        "Check and show your configuration",
         CliCommand(
             "check",
-            "Say all that is wrong with it, with file and line",
+            "Show every mistake, with file and line",
             "greenroom.cli.config_command:check",
             *(FILES, CONFIG, JSON),
         ),
-        CliCommand(
-            "show", "Show which servers it comes to", "greenroom.cli.config_command:show", *(FILES, CONFIG, JSON)
-        ),
+        CliCommand("show", "Show the configured servers", "greenroom.cli.config_command:show", *(FILES, CONFIG, JSON)),
         CliCommand(
             "effective",
             "Show whether a tool may be called, and the rule that decides",
             "greenroom.cli.config_command:effective",
             CommandArgument(
                 "tools",
-                "server:tool, a whole server, or Elicit(server); all there are without any",
+                "server:tool, a server, or Elicit(server); without any, all tools",
                 is_required=False,
                 many=True,
                 completes="name",
@@ -185,41 +188,46 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
             more="greenroom config effective git:push",
         ),
         CliCommand(
-            "schema", "The JSON Schema of greenroom.toml, for editors", "greenroom.cli.config_command:schema", JSON
+            "schema",
+            "Print the JSON Schema of greenroom.toml, for editors",
+            "greenroom.cli.config_command:schema",
+            JSON,
         ),
     ),
     CliCommand(
         "login",
-        "Sign in at a server, and keep the login",
+        "Sign in to a server, and keep the login",
         "greenroom.cli.login_command:login",
         SIGNED,
         CommandOption(
             "mcp-oauth-port",
-            "where the browser comes back to on this machine; any free port without",
+            "the local port that the browser is sent back to (default: any free port)",
             "whole",
             metavar="PORT",
             variable="GREENROOM_MCP_OAUTH_PORT",
             most=65535,
         ),
-        CommandOption("device", "with a code to type on another machine, where the server has such", "flag"),
-        CommandOption("account", "as whom, for those who are several", metavar="NAME"),
-        CommandOption("scope", "add this scope to the login; again for more", metavar="SCOPE", multiple=True),
+        CommandOption(
+            "device", "sign in with a code that you type on another machine, if the server supports it", "flag"
+        ),
+        CommandOption("account", "the account to sign in with, if you have several", metavar="NAME"),
+        CommandOption("scope", "add this scope to the login; repeat for more", metavar="SCOPE", multiple=True),
         *(CONFIG, JSON),
         more="greenroom login calendar\ngreenroom login https://mcp.example.org/mcp --device",
     ),
     CliCommand(
         "logout",
-        "Forget the login at a server, and have its tokens taken back",
+        "Forget the login at a server, and revoke its tokens",
         "greenroom.cli.login_command:logout",
         *(SIGNED, ACCOUNT, CONFIG, JSON),
     ),
     CliCommand(
         "whoami",
-        "Where you are signed in, as whom, and for how long",
+        "Show where you are signed in, with which account, and for how long",
         "greenroom.cli.login_command:whoami",
         CommandArgument(
             "target",
-            "a URL, or a name of your configuration; without it, all logins",
+            "a URL, or a name in your configuration; without it, all logins",
             is_required=False,
             completes="name",
         ),
@@ -227,27 +235,27 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "check",
-        "Have the official conformance suite judge a server (needs Node 22)",
+        "Test a server with the official conformance suite (needs Node 22)",
         "greenroom.cli.check_command:check",
         CommandArgument(
             "target",
-            "a URL, a name of your configuration that has one, or module:server or file.py, which is served for it",
+            "a URL, the name of a configured server with a URL, or module:server or file.py, which is served for the test",
             completes="target",
         ),
         CommandOption(
             "scenario",
-            "run this one; again for more, instead of those that fit any server",
+            "run this scenario; repeat for more (default: the scenarios that fit any server)",
             metavar="NAME",
             multiple=True,
         ),
-        CommandOption("suite", "a suite that is there already, instead of fetching it", metavar="FILE"),
+        CommandOption("suite", "use the suite at this path, instead of fetching it", metavar="FILE"),
         *(CONFIG, JSON),
         more="greenroom check weather.py",
-        no_command_because="the suite speaks HTTP only, and what stood between would be judged instead: serve it over HTTP, and check the URL",
+        no_command_because="the suite speaks HTTP only, and a bridge in between would be tested instead: serve it over HTTP, and check the URL",
     ),
 )
 
 
 def run(words: Sequence[str]) -> int:
-    """Do what was typed, and say how it went."""
+    """Run the command that `words` name and return its exit code."""
     return click_app.run(COMMANDS, words)

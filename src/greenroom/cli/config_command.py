@@ -1,4 +1,4 @@
-"""``greenroom config``: what is wrong with the files, what they come to, and what holds for each tool."""
+"""``greenroom config``: checks the configuration files, shows the configured servers, and shows the rule that decides about a tool."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def _read(files: Sequence[Path]) -> HostConfig:
 
 
 def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> int:
-    """Say all that is wrong, each with its file and line. 3 when something is."""
+    """Show every mistake with its file and line; exit code 3 if there is one."""
     from greenroom.config.mistakes import RULES_UNREADABLE  # noqa: PLC0415 - not for help
 
     found = _read(files if config is None else (*files, config))
     there = [str(file) for file in found.files if file.exists()]
     mistakes = [
         one for one in found.mistakes if there or one != RULES_UNREADABLE
-    ]  # where nothing is there, there are no rules
+    ]  # without any file there are no rules
     mistakes += _missing_programs(found)
     good = found.good and not any(one.field == "command" and not one.harmless for one in mistakes)
     if json:
@@ -45,20 +45,20 @@ def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> i
     for one in mistakes:
         echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
     if not there and found.good:
-        echo(f"there is no configuration: {' or '.join(map(str, found.files))} would be it")
+        echo(f"no configuration found: create {' or '.join(map(str, found.files))}")
     elif good:
         count = len(found.servers)
-        echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: all is well", "good"))
+        echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: no mistakes", "good"))
     return OK if good else CONFIG
 
 
 def _mistake_fields(one: Mistake) -> dict[str, Any]:
-    said = asdict(one)
-    return {**said.pop("source"), **said}
+    fields = asdict(one)
+    return {**fields.pop("source"), **fields}
 
 
 def _missing_programs(config: HostConfig) -> list[Mistake]:
-    """The programs that are not on this machine. A host says so when it starts them; here it is said before."""
+    """A mistake for each configured program that is not installed. A host reports it only when it starts the program."""
     from greenroom.config.mistakes import Mistake  # noqa: PLC0415 - not for help
 
     found: list[Mistake] = []
@@ -69,13 +69,13 @@ def _missing_programs(config: HostConfig) -> list[Mistake]:
         named = len(Path(server.command).parts) > 1 and not Path(server.command).is_absolute()
         program = str(Path(server.cwd or ".") / server.command) if named else server.command
         if shutil.which(program, path=path) is None:
-            what = f"there is no program {server.written.get('command')!r} that can be run here"
-            found.append(Mistake(server.source, name, "command", what, "give its whole path, or install it"))
+            what = f"the program {server.written.get('command')!r} cannot be found"
+            found.append(Mistake(server.source, name, "command", what, "write its whole path, or install it"))
     return found
 
 
 def show(*, files: Sequence[Path], config: Path | None = None, json: bool) -> int:
-    """Show what the files come to, without values that may be secret."""
+    """Show the configured servers, without values that may be secret."""
     found = _read(files if config is None else (*files, config))
     if json:
         print_json({name: _server_fields(server) for name, server in found.servers.items()})
@@ -97,7 +97,7 @@ def show(*, files: Sequence[Path], config: Path | None = None, json: bool) -> in
 
 
 def _server_fields(server: ServerConfig) -> dict[str, Any]:
-    """As it is written: what a variable stands for may be a secret, and is in place in what the server has itself."""
+    """The fields as they stand in the file: the server's own fields have variables expanded, which may be secrets."""
     return {
         "transport": server.transport,
         "command": server.written.get("command"),
@@ -112,7 +112,7 @@ def _server_fields(server: ServerConfig) -> dict[str, Any]:
 
 
 def effective(*, tools: Sequence[str], config: Path | None, timeout: float | None, json: bool) -> None:
-    """Show, for each tool, whether it may be called, and the rule that decides."""
+    """Show for each tool whether it may be called, and the rule that decides."""
     from .target_client import configure_logging  # noqa: PLC0415 - as above
 
     configure_logging()
@@ -158,7 +158,7 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
 
 
 def _check_server_known(name: str, config: HostConfig) -> None:
-    """Raises `ConfigError` for a tool of a server that is not configured: no rule would ever be asked about it."""
+    """Raises `ConfigError` for a tool of a server that is not configured, to which no rule applies."""
     from greenroom.config.mistakes import known_servers  # noqa: PLC0415 - as above
     from greenroom.errors import ConfigError  # noqa: PLC0415 - as above
 
@@ -175,7 +175,7 @@ async def _decide_listed_tools(
     decided: dict[str, RuleDecision],
     sign_in: SignIn,
 ) -> Mapping[str, str]:
-    """The tools of these servers; those that are away, and why."""
+    """Add decisions for all tools of these servers; returns the servers that cannot be reached, and why."""
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
 
     from .target_client import client_at, client_spec_for  # noqa: PLC0415 - as above
@@ -201,7 +201,7 @@ async def _decide_listed_tools(
 
 
 def schema(*, json: bool) -> None:
-    """The JSON Schema of greenroom.toml, for editors: JSON whether that is asked for or not."""
+    """Print the JSON Schema of greenroom.toml; the output is JSON with and without --json."""
     del json
     from greenroom.config.fields import schema as made  # noqa: PLC0415 - as above
 

@@ -1,15 +1,15 @@
-"""How a command ends: an exit code that says whose fault it was, and one line that says what to do.
+"""Exit codes of commands, the errors that set them, and the escaping of text that a terminal shows.
 
-0  it went well
-1  it failed: the server, its tool or its own code says so, or it does not offer what was asked of it; a file cannot be read or written; or something was
-   found that was looked for
-2  what was typed makes no sense: a word, an option, a number, a name that nothing has
-3  the configuration is wrong, or has no server of that name
-4  the server cannot be reached, or has died, or does not answer in time; the program that was needed is not here
+0  success
+1  failure: the server, its tool or its code reports an error, or does not offer what the command asked for; a file cannot be read or written; or a
+   check found what it looks for
+2  wrong usage: an unknown word, option, number or name
+3  the configuration has a mistake, or has no server of that name
+4  the server cannot be reached, has died, or does not answer in time; or a needed program is not installed
 5  signing in is needed, or was refused
-6  it was not allowed, or no user was there to allow it
-70  greenroom itself has failed: please report it
-130  it was interrupted
+6  the action was denied, or no user was there to allow it
+70  an error in greenroom itself: please report it
+130  interrupted
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ INTERRUPTED: Final = 130
 
 
 class UsageError(GreenroomError):
-    """What was typed makes no sense."""
+    """The words or options of the command line are wrong. The message says what to type instead."""
 
 
 class CommandFailed(GreenroomError):
-    """The command ends here, with this code; the text is for the user."""
+    """The command fails with this exit code; the text is shown to the user."""
 
     def __init__(self, code: int, text: str) -> None:
-        """`code` is one of those above."""
+        """`code` is one of the exit codes of this module."""
         super().__init__(text)
         self.code = code
 
@@ -69,7 +69,7 @@ def exit_code_for(error: BaseException) -> int:
 
 
 def _codes_by_error() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
-    """The codes that errors have, the particular before the general."""
+    """Exit codes and the errors that they stand for, subclasses before their base classes."""
     from greenroom.actors.client.errors import ClientError, TooManyPages, Unsupported  # noqa: PLC0415 - after a failure there is time
     from greenroom.actors.consent.rules import ConsentDenied  # noqa: PLC0415
     from greenroom.actors.federation.federation_errors import FederationError  # noqa: PLC0415
@@ -90,58 +90,58 @@ def _codes_by_error() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
 def _is_sign_in_error(error: BaseException) -> bool:
     from greenroom.auth.errors import AuthError  # noqa: PLC0415
 
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, AuthError):
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, AuthError):
             return True
-        seen = seen.__cause__
+        cause = cause.__cause__
     return False
 
 
 # --- Text of servers and files, as commands write it.
-# `visible` is for what is shown of it, wherever it goes; `terminal_safe` for an answer that was asked for, which programs get as it is. Behind both stands `escaped_for_terminal`,
-# through which all goes that commands write to a terminal.
+# `visible` escapes text that a command quotes, whatever the output is. `terminal_safe` escapes an answer on a terminal only: a program that reads stdout
+# gets it unchanged. `echo` applies `escaped_for_terminal` to every line that goes to a terminal, so a forgotten `visible` is no hole.
 
 __all__ = ["escaped_for_terminal", "terminal_safe", "visible"]
 
 _OUR_COLOURS: Final = re.compile(r"(\x1b\[(?:[012]|3[123])m)")
-"""The colours that we have, and their end."""
+"""The colour sequences that `click.style` writes for our styles; they are the only escapes that pass."""
 _LAYOUT: Final = "\n\t"
 
 
 def terminal_safe(text: str) -> str:
-    """What a server has answered, as it may be written to a terminal: nothing in it moves the cursor, colours or hides. Programs get it as it is."""
+    """A server's answer, safe to show: on a terminal, control and invisible characters are escaped; otherwise the text is unchanged."""
     return visible_text.escaped(text, but=_LAYOUT) if sys.stdout.isatty() else text
 
 
 def escaped_for_terminal(text: str) -> str:
-    """The same of a line of ours, in which our own colours stay."""
+    """The text with control and invisible characters escaped, except our own colour sequences."""
     parts = _OUR_COLOURS.split(text)
     return "".join(part if place % 2 else visible_text.escaped(part, but=_LAYOUT) for place, part in enumerate(parts))
 
 
-# --- Where commands write: what a link in the project leads to stays in the project.
-# A repository that was cloned may hold links. One that leads out of it (`.cursor` to the home directory, `out/1.png` to `~/.bashrc`) would have a command write over a
-# file that the user has not named. A link to another file of the project is followed. So is one of the user's own files elsewhere, which programs that manage dotfiles make.
+# --- Writing files: a command does not follow a symbolic link out of the project.
+# A cloned repository may hold links. A link that leads out of it (`.cursor` to the home directory, `out/1.png` to `~/.bashrc`) would make a command overwrite a
+# file that the user has not named. A link within the project is followed, and so is a link at a path outside the project: dotfile managers make such links.
 
 
 def within_project(path: Path) -> Path:
-    """What is written when `path` is: itself, or what links lead to. Raises `CommandFailed` where the path stays in the working directory and a link does not."""
+    """The path with links resolved. Raises `CommandFailed` when `path` is in the working directory and a link leads out of it."""
     root = Path.cwd().resolve()
     typed = Path(os.path.normpath(root / path))
     target = typed.resolve()
     if typed.is_relative_to(root) and not target.is_relative_to(root):
         raise CommandFailed(
             FAILED,
-            f"{path} is {target}, by a link that leads out of {root}: nothing was written; remove the link, or name {target} itself",
+            f"{path} is a link to {target}, which is outside {root}: nothing was written; remove the link, or name {target} itself",
         )
     return target
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """All of a file at a path that was typed, or follows from one. Raises `CommandFailed` for a link out of the project."""
+    """Replace the content of a file. Raises `CommandFailed` for a link that leads out of the project."""
     target = within_project(path)
-    no_link = getattr(os, "O_NOFOLLOW", 0)  # one that was made since
+    no_link = getattr(os, "O_NOFOLLOW", 0)  # refuses a link that was made after the check above
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | no_link | getattr(os, "O_CLOEXEC", 0), 0o666)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - what is open already
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - the file is already open
         file.write(data)

@@ -1,4 +1,4 @@
-"""``greenroom inspect``: all that a server says of itself, what is odd about it, and what has changed since it was saved."""
+"""``greenroom inspect`` and ``greenroom list``: what a server declares, what is odd about it, and what has changed since it was saved."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def inspect(
     command: Sequence[str] | None,
     **given: Any,
 ) -> int:
-    """Look at it. 1 with --strict when something is odd, and with --against when something is different."""
+    """Show what the server declares. Exit code 1 with --strict if something is odd, and with --against if something has changed."""
     before = None if against is None else _read_saved(against)
     found = asyncio.run(_inspected(target_options(target, command, given)))
     if save is not None:
@@ -46,18 +46,18 @@ def inspect(
     odd = oddities(found["lists"], found["instructions"])
     changed = [] if before is None else list(differences(before, found))
     if json:
-        told = [each._asdict() for each in odd]
-        print_json({**found, "oddities": told, **({} if before is None else {"changed": changed})})
+        listed_oddities = [each._asdict() for each in odd]
+        print_json({**found, "oddities": listed_oddities, **({} if before is None else {"changed": changed})})
     else:
         _print_inspection(found)
         for each in odd:
             echo(styled(visible(str(each)), _COLOURS[each.degree]))
         if not odd:
-            echo(styled("nothing about it is odd", "good"))
+            echo(styled("nothing odd found", "good"))
         for line in changed:
             echo(styled(visible(f"changed: {line}"), "odd"))
         if before is not None and not changed:
-            echo(styled(f"it is as it was saved in {against}", "good"))
+            echo(styled(f"unchanged since {against} was saved", "good"))
     return FAILED if (strict and odd) or changed else OK
 
 
@@ -83,7 +83,7 @@ def _read_saved(path: Path) -> Any:
 
 
 def differences(before: Any, after: Any) -> Iterator[str]:
-    """What is different, in lines."""
+    """The differences between two saved results, as lines."""
     for word in ("server", "protocol", "capabilities", "instructions"):
         if before.get(word) != after.get(word):
             yield word
@@ -97,14 +97,14 @@ def differences(before: Any, after: Any) -> Iterator[str]:
             new = now.get(name, old)
             if new != old:
                 parts = sorted(part for part in {*old, *new} if old.get(part) != new.get(part))
-                yield f"{one} {name} says another {', '.join(parts)}"
+                yield f"{one} {name} has changed: {', '.join(parts)}"
 
 
 def _print_inspection(found: dict[str, Any]) -> None:
     server = found["server"]
     print_heading(f"{server.get('title') or server.get('name')} {server.get('version', '')}")
-    can = ", ".join(sorted(found["capabilities"])) or "nothing besides"
-    speaks = visible(f"speaks {found['protocol']}; can do {can}")
+    can = ", ".join(sorted(found["capabilities"])) or "no capabilities"
+    speaks = visible(f"speaks {found['protocol']}; capabilities: {can}")
     echo(f"  {speaks}")
     if found["instructions"]:
         print_entry("instructions", notes=[str(found["instructions"])])
@@ -112,24 +112,24 @@ def _print_inspection(found: dict[str, Any]) -> None:
         for each in entries:
             name = each.get(LISTS[word].name)
             beside = arguments_text(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
-            said = first_line(each.get("description"))
-            print_entry(f"{word.removesuffix('s')} {name}", beside, [said] if said else [])
+            summary = first_line(each.get("description"))
+            print_entry(f"{word.removesuffix('s')} {name}", beside, [summary] if summary else [])
 
 
-# --- ``greenroom list``: what a server has, as it says it itself.
+# --- ``greenroom list``: the server's lists of tools, resources, templates and prompts.
 
 _LONGEST: Final = 80
 
 
 def show(*, target: str | None, only: Sequence[str], json: bool, command: Sequence[str] | None, **given: Any) -> None:
-    """Show the lists."""
+    """Print the lists."""
     where = target_options(target, command, given)
     lists = asyncio.run(_lists(where, only))
     if json:
         print_json(lists)
         return
     if not any(lists.values()):
-        echo("it has nothing of these")
+        echo("the server lists none of these")
     for word, entries in lists.items():
         if entries:
             print_heading(f"{word} ({len(entries)})")
@@ -143,7 +143,7 @@ async def _lists(where: Any, only: Sequence[str]) -> dict[str, list[Any]]:
 
 
 async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list[Any]]:
-    """All pages of the lists, as the wire has them; a list that the server does not know is empty."""
+    """All pages of the lists, as JSON values; a list whose method the server does not support is empty."""
     from greenroom.actors.federation.offering import fetch_list  # noqa: PLC0415 - `--help` needs none
 
     found: dict[str, list[Any]] = {}
@@ -152,7 +152,7 @@ async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list
             continue
         found[part] = await fetch_list(client.line, part, client.settings.max_pages)
         if strange := [each for each in found[part] if not is_object(each)]:
-            what = f"what is no {part.removesuffix('s')}: {visible(repr(strange[0]), _LONGEST)}"
+            what = f"an entry that is not a {part.removesuffix('s')}: {visible(repr(strange[0]), _LONGEST)}"
             raise CommandFailed(FAILED, f"the server answered {LISTS[part].method} with {what}")
     return found
 
@@ -168,12 +168,13 @@ def _print_line(word: str, each: Mapping[str, Any]) -> None:
             if is_object(one)
         ),
     }.get(word, str(each.get("name") or ""))
-    said = first_line(each.get("description") or each.get("title"))
-    print_entry(name, beside, [said] if said else [])
+    summary = first_line(each.get("description") or each.get("title"))
+    print_entry(name, beside, [summary] if summary else [])
 
 
-# --- What is odd about what a server says of itself: names that providers refuse, schemas that are none, descriptions that hide something. Pure.
-# Each is a line for the server's author, or for a user that thinks of trusting it. `wrong` breaks clients; `odd` is worth a look; `sly` may be meant to steer a model.
+# --- Oddities in a server's declarations: names that providers refuse, invalid schemas, descriptions with hidden content. Pure functions.
+# Each oddity is a line for the server's author, or for a user who considers trusting the server. `wrong` breaks clients; `odd` deserves attention; `sly` may be an
+# attempt to steer a model.
 
 Severity: TypeAlias = Literal["wrong", "odd", "sly"]
 
@@ -186,34 +187,37 @@ _SUSPICIOUS: Final = (
         re.compile(
             r"(?i)\b(ignore|disregard|forget)\b.{0,30}\b(previous|prior|above|other|all)\b.{0,20}\b(instruction|prompt|rule|tool)"
         ),
-        "tells to ignore other instructions",
+        "tells the model to ignore other instructions",
     ),
     (
         re.compile(
             r"(?i)\b(do not|don't|never)\b.{0,20}\b(tell|mention|show|reveal|inform)\b.{0,20}\b(user|anyone|human)"
         ),
-        "asks to keep something from the user",
+        "asks the model to hide something from the user",
     ),
-    (re.compile(r"(?i)<\s*(important|system|secret|hidden|instructions?)\s*>"), "has a tag as of a system's prompt"),
+    (
+        re.compile(r"(?i)<\s*(important|system|secret|hidden|instructions?)\s*>"),
+        "has a tag like one of a system prompt",
+    ),
     (
         re.compile(r"(?i)(\.ssh/|id_rsa|\.env\b|/etc/passwd|\.aws/credentials|mcp\.json)"),
-        "names a file with secrets in it",
+        "names a file that holds secrets",
     ),
     (
         re.compile(
             r"(?i)\b(instead of|before|whenever)\b.{0,20}\b(using|calling)\b.{0,20}\b(any|another|other)\b.{0,10}\btools?\b"
         ),
-        "wants a say in how other tools are used",
+        "gives instructions about the use of other tools",
     ),
 )
 
 
 class Oddity(NamedTuple):
-    """One thing."""
+    """An oddity of one declaration."""
 
     degree: Severity
     where: str
-    """`tool forecast`, `resource note://x`."""
+    """The declaration: `tool forecast`, `resource note://x`."""
     what: str
 
     def __str__(self) -> str:
@@ -221,7 +225,7 @@ class Oddity(NamedTuple):
 
 
 def oddities(lists: Mapping[str, Sequence[Any]], instructions: str | None = None) -> list[Oddity]:
-    """All of them, in the order of the lists."""
+    """All oddities, in the order of the lists."""
     found = [Oddity("sly", "instructions", what) for what in _suspicious_phrases(instructions or "")]
     found += _duplicates(lists)
     for word, listed in LISTS.items():
@@ -239,14 +243,14 @@ def _duplicates(lists: Mapping[str, Sequence[Any]]) -> Iterator[Oddity]:
                 yield Oddity(
                     "wrong",
                     f"{word.removesuffix('s')} {name}",
-                    f"is there {times} times: nobody can say which is meant",
+                    f"is listed {times} times: a call by this name is ambiguous",
                 )
 
 
 def _tool_oddities(where: str, tool: Any) -> Iterator[Oddity]:
     name = tool.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        yield Oddity("wrong", where, "its name has to be 1 to 128 letters, digits, _, - and .")
+        yield Oddity("wrong", where, "its name must be 1 to 128 letters, digits, _, - and .")
     elif not _PORTABLE_NAME.fullmatch(name):
         yield Oddity("odd", where, "its name is not legal at every model provider: at most 64 letters, digits, _ and -")
     yield from _provider_refusals(where, tool)
@@ -257,7 +261,7 @@ def _tool_oddities(where: str, tool: Any) -> Iterator[Oddity]:
 
 
 def _provider_refusals(where: str, tool: Mapping[str, Any]) -> Iterator[Oddity]:
-    """What makes a provider refuse the tool, and with it every request that has it; its name is looked at before that."""
+    """Reasons for which a provider refuses the tool, and with it every request that contains the tool. The name is checked separately."""
     from greenroom.protocol.provider_rules import PROVIDERS, title_of  # noqa: PLC0415 - much to load
     from greenroom.protocol.tool_formats import refusal_reasons  # noqa: PLC0415 - as above
 
@@ -266,28 +270,28 @@ def _provider_refusals(where: str, tool: Mapping[str, Any]) -> Iterator[Oddity]:
         for why in refusal_reasons(provider, {**tool, "name": "legal"}):
             by_reason.setdefault(why, []).append(title_of(provider))
     for why, titles in by_reason.items():
-        yield Oddity("wrong", where, f"{' and '.join(titles)} refuses it, and every request that has it: {why}")
+        yield Oddity("wrong", where, f"{' and '.join(titles)} refuses it, and every request that contains it: {why}")
 
 
 def _schema_oddities(where: str, key: str, schema: Any) -> Iterator[Oddity]:
     from greenroom.protocol.validation import BadSchema, check_schema  # noqa: PLC0415 - much to load
 
     if not is_object(schema):
-        yield Oddity("wrong", where, f"its {key} is no object")
+        yield Oddity("wrong", where, f"its {key} is not an object")
         return
     if schema.get("type") != "object":
-        yield Oddity("wrong", where, f'its {key} has to say "type": "object"')
+        yield Oddity("wrong", where, f'its {key} needs "type": "object"')
     try:
         check_schema(schema)
     except BadSchema as error:
-        yield Oddity("wrong", where, f"its {key} is no JSON Schema: {error}")
+        yield Oddity("wrong", where, f"its {key} is not a valid JSON Schema: {error}")
         return
     properties = schema.get("properties")
     if key != "inputSchema" or not is_object(properties):
         return
     bare = [name for name, one in properties.items() if is_object(one) and not one.get("description")]
     if bare and len(properties) > 1:
-        yield Oddity("odd", where, f"a model is told nothing of {', '.join(bare)}: describe them")
+        yield Oddity("odd", where, f"no description for {', '.join(bare)}: add one for the model")
     for name, one in properties.items():
         for what in _suspicious_phrases(str(one.get("description") or "")) if is_object(one) else ():
             yield Oddity("sly", f"{where}, argument {name}", what)
@@ -295,29 +299,29 @@ def _schema_oddities(where: str, key: str, schema: Any) -> Iterator[Oddity]:
     names: Sequence[Any] = required if is_array(required) else ()
     strange = [str(name) for name in names if not isinstance(name, str) or name not in properties]
     if strange:
-        yield Oddity("wrong", where, f"it requires what it does not have: {', '.join(strange)}")
+        yield Oddity("wrong", where, f"it requires properties that it does not define: {', '.join(strange)}")
 
 
 def _entry_oddities(word: str, key: str, where: str, one: Any) -> Iterator[Oddity]:
-    """Of a resource, a template or a prompt."""
+    """Oddities of a resource, a template or a prompt."""
     uri, is_prompt = one.get(key), word == "prompts"
     if not is_prompt and (not isinstance(uri, str) or not _URI.fullmatch(uri.replace("{", "").replace("}", ""))):
-        yield Oddity("wrong", where, f"its {key} is no URI")
+        yield Oddity("wrong", where, f"its {key} is not a URI")
     if not one.get("name"):
         yield Oddity("wrong", where, "it has no name")
     yield from _description_oddities(where, one, needed=is_prompt)
     asked: Any = one.get("arguments") if is_prompt else ()
     for argument in asked if is_array(asked) else ():
         if is_object(argument) and not argument.get("description"):
-            yield Oddity("odd", where, f"nobody is told what {argument.get('name')} is: describe it")
+            yield Oddity("odd", where, f"the argument {argument.get('name')} has no description: add one")
 
 
 def _description_oddities(where: str, one: Mapping[str, Any], *, needed: bool) -> Iterator[Oddity]:
     text = str(one.get("description") or "")
     if needed and not text.strip():
-        yield Oddity("odd", where, "it has no description: a model has to guess what it does")
+        yield Oddity("odd", where, "it has no description: a model has to guess its purpose")
     if len(text) > _LONGEST_DESCRIPTION:
-        yield Oddity("odd", where, f"its description has {len(text)} characters: a model reads all of them, each time")
+        yield Oddity("odd", where, f"its description has {len(text)} characters, which a model reads in each request")
     for what in _suspicious_phrases(f"{one.get('title') or ''}\n{text}"):
         yield Oddity("sly", where, what)
 
@@ -328,7 +332,7 @@ def _suspicious_phrases(text: str) -> Iterator[str]:
     }
     hidden |= {hex(ord(each)) for each in text if unicodedata.category(each) == "Cc" and each not in "\n\t\r"}
     if hidden:
-        yield f"it has characters that nobody sees: {', '.join(sorted(hidden)[:3])}"
+        yield f"it has invisible characters: {', '.join(sorted(hidden)[:3])}"
     for pattern, what in _SUSPICIOUS:
         if pattern.search(text):
             yield f"it {what}"

@@ -1,7 +1,6 @@
-"""``greenroom install``: a server into the configuration of the program that is to use it.
+"""``greenroom install``: adds a server to the configuration of a program that uses MCP servers.
 
-The change is shown before it is made; the file is written whole or not at all, and what it was is kept beside it. A file that is not what it should
-be is left alone.
+The change is shown before it is written. The file is replaced atomically, with a backup beside it. A file with unexpected content is left unchanged.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ if TYPE_CHECKING:
 
 
 class ServerProgram(NamedTuple):
-    """A program that uses servers: where it looks for them, and how it writes them."""
+    """A program that uses servers: where its configuration is, and in which form it lists servers."""
 
     title: str
     user: Path | None
-    """None: nothing is written, the entry is shown."""
+    """The user's configuration file. None: the entry is printed instead of written."""
     project: Path | None
     key: str = "mcpServers"
     typed: bool = False
-    """Whether each entry says its `type`."""
+    """Whether each entry has a `type`."""
     variable: str | None = None
-    """How a variable of the environment is written there; None where it cannot be."""
+    """The form of an environment variable in the file; None if the program has none."""
     http: str = "url"
-    """The member for a server's URL; empty where the program starts commands only."""
+    """The member for a server's URL; empty if the program supports commands only."""
     sse: str = "url"
-    """The same where the server speaks the transport of before."""
+    """The member for the URL of a server with the older SSE transport."""
     headers: str = "headers"
     remote: str = ""
-    """What to do about a URL, where the program takes none from its file."""
+    """Advice for a URL, if the program takes none from its file."""
 
     def written(self, kind: str, members: Mapping[str, Any]) -> dict[str, Any]:
-        """A server's entry there: with its `type` where the program wants that, and without tables that would be empty."""
+        """A server's entry in the program's form: with its `type` if `typed`, and without empty tables."""
         kept = {name: value for name, value in members.items() if value != {}}
         return {"type": kind, **kept} if self.typed else kept
 
@@ -69,18 +68,18 @@ class ServerProgram(NamedTuple):
 _SECRET: Final = frozenset({"env", "headers", "http_headers"})
 _TYPES: Final = frozenset({"stdio", "http", "sse"})
 _TRIES: Final = 20
-"""So often a change is made anew, because the program has written to its file meanwhile."""
+"""How often the change is repeated when the program writes to its file at the same time."""
 
 
 def program_named(name: str) -> ServerProgram:
-    """Which one."""
+    """The program with this name on the command line."""
     home = Path.home()
     shared = _settings_folder(sys.platform, home, os.environ)
     codex = Path(os.environ.get("CODEX_HOME") or home / ".codex")
     zed = home / ".config/zed" if sys.platform == "darwin" else shared / ("Zed" if sys.platform == "win32" else "zed")
 
     def both(place: str) -> tuple[Path, Path]:
-        """The same place in the home directory and in a project."""
+        """The same relative path in the home directory and in a project."""
         return home / place, Path(place)
 
     known = {
@@ -89,7 +88,7 @@ def program_named(name: str) -> ServerProgram:
             desktop_file(),
             None,
             http="",
-            remote="for a server that the internet reaches, Settings > Connectors > Add custom connector",
+            remote="for a server on the internet, Settings > Connectors > Add custom connector",
         ),
         "codex": ServerProgram(
             "Codex", codex / "config.toml", Path(".codex/config.toml"), "mcp_servers", headers="http_headers"
@@ -134,15 +133,15 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     command: Sequence[str] | None,
     **given: Any,
 ) -> None:
-    """Write it down there."""
+    """Add the server to the program's configuration, or remove it."""
     host, where = program_named(to), TargetOptions(target, command, **given)
     if project and host.project is None:
-        raise UsageError(f"{host.title} has no configuration of a project")
+        raise UsageError(f"{host.title} has no project configuration")
     path = host.project if project and host.project is not None else host.user
     if path is None:
         if remove:
             raise UsageError(
-                "--remove is for a file: say --project for mcp.json in this folder, or another program with --to"
+                "--remove needs a file: add --project for mcp.json in this folder, or name another program with --to"
             )
         shown = _name_and_entry(name, where, host)
         echo(json_text({host.key: {shown[0]: shown[1].value}}), newline=False)
@@ -153,23 +152,23 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
     if remove:
         called, entry = name or target, None
         if called is None:
-            raise UsageError(f"say which server is to be taken out of the configuration of {host.title}")
+            raise UsageError(f"name the server to remove from the configuration of {host.title}")
     else:
         called, entry = _name_and_entry(name, where, host)
     left = [] if entry is None else list(entry.left)
-    told = {"program": host.title, "file": str(path), "server": called, "left_out": left}
+    summary = {"program": host.title, "file": str(path), "server": called, "left_out": left}
     kept: Path | None = None
     for _ in range(_TRIES):
         after = _config_with_entry(before, host, called, path, entry)
         if after == before:
             if json:
-                print_json({**told, "changed": False, "written": False, "before": None})
+                print_json({**summary, "changed": False, "written": False, "before": None})
             else:
-                echo(f"{host.title} has {called} as it is: nothing to do ({path})")
+                echo(f"{host.title} already has {called}: nothing to do ({path})")
             return
         echo(entry_diff(path, before, after, host, called, entry), error=json)
         if left:
-            lost = f"greenroom: {host.title} knows nothing of {', '.join(left)}: that holds only here"
+            lost = f"greenroom: {host.title} does not support {', '.join(left)}: these settings are left out"
             echo(styled(lost, "odd"), error=True)
         if dry_run:
             break
@@ -187,45 +186,49 @@ def install(  # noqa: PLR0912, PLR0913 - a keyword for each option
             kept = write_entries(path, whole, before)
             break
         except ChangedMeanwhile:
-            echo(styled(f"greenroom: {path} has been written to meanwhile: the change anew", "odd"), error=True)
+            echo(styled(f"greenroom: {path} was changed by another program: the change is repeated", "odd"), error=True)
             before = read_entries(path)
     else:
-        raise CommandFailed(FAILED, f"{path} is written to all the time: close {host.title} first; nothing was written")
+        raise CommandFailed(
+            FAILED, f"{path} is being changed by another program: close {host.title} first; nothing was written"
+        )
     if json:
         kept_at = None if kept is None else str(kept)
-        print_json({**told, "changed": True, "written": not dry_run, "before": kept_at})
+        print_json({**summary, "changed": True, "written": not dry_run, "before": kept_at})
     elif not dry_run:
         echo(styled(f"written: {path}", "good") + (f" (before: {kept})" if kept else ""))
-        echo(f"{host.title} sees it when it is started anew.")
+        echo(f"Restart {host.title} to use it.")
 
 
 def _name_and_entry(name: str | None, where: TargetOptions, host: ServerProgram) -> tuple[str, ProgramEntry]:
-    """What it is to be called there, and how it is written."""
+    """The server's name and entry for the program's configuration."""
     target, command = where.target, where.command
     if target is None and not command and where.config is not None:
         return name or "greenroom", gateway_entry(where, where.config, host)
     if target is None and not command:
         raise UsageError(
-            "say which server: a URL, a name of your configuration, module:server, a command behind --; "
-            "or --config FILE alone, for all servers of that file as one"
+            "name a server: a URL, a name in your configuration, module:server, a command behind --; "
+            "or --config FILE alone, for all servers of that file as one entry"
         )
     if target is not None and command is not None:
-        raise UsageError(f"either {target} or the command behind --, and not both")
+        raise UsageError(f"give either {target} or a command behind --, not both")
     if target is None or is_server_name(target) or is_url(target):
         return name or name_for(target, command), entry_for(where, host)
     return name or target, configured_entry(target, where, host)
 
 
 def _confirm_write(path: Path, *, yes: bool) -> None:
-    """Go on only when the user agrees, and has been shown where a link leads."""
+    """Ask the user whether to write; the question shows the target of a link. Raises `CommandFailed` if the user does not agree."""
     if yes:
         return
     if not is_terminal():
-        raise CommandFailed(DENIED, "nothing was written: say --yes where nobody can be asked")
-    from .terminal_prompts import PromptAborted, TerminalInput  # noqa: PLC0415 - where a user can be asked
+        raise CommandFailed(
+            DENIED, "nothing was written: there is no terminal to ask at; pass --yes to write without a question"
+        )
+    from .terminal_prompts import PromptAborted, TerminalInput  # noqa: PLC0415 - needed at a terminal only
 
     place, here = path.resolve(), path.parent.parent.resolve() / path.parent.name / path.name
-    which = str(path) if place == here else f"{path}, which is {place}"
+    which = str(path) if place == here else f"{path}, a link to {place}"
     try:
         agreed = asyncio.run(TerminalInput().confirmed(f"Write this to {which}?", default=True))
     except PromptAborted:
@@ -234,16 +237,18 @@ def _confirm_write(path: Path, *, yes: bool) -> None:
         raise CommandFailed(DENIED, "nothing was written")
 
 
-# --- what is written
+# --- The new content of the file.
 
 
 def _config_with_entry(
     before: Mapping[str, Any], host: ServerProgram, name: str, path: Path, entry: ProgramEntry | None
 ) -> dict[str, Any]:
-    """The same with this server, where it stood or behind the others; without it for None."""
+    """The configuration with this server's entry, or without the server if `entry` is None."""
     servers = before.get(host.key, {})
     if not is_object(servers):
-        raise CommandFailed(CONFIG, f"{path}: {host.key} has to be an object: mend it first; nothing was written")
+        raise CommandFailed(
+            CONFIG, f"{path}: {host.key} has to be an object: correct the file first; nothing was written"
+        )
     if entry is not None:
         return {**before, host.key: {**servers, name: entry.value}}
     if name not in servers:
@@ -251,7 +256,7 @@ def _config_with_entry(
     return {**before, host.key: {key: value for key, value in servers.items() if key != name}}
 
 
-# --- what is shown
+# --- The change as shown to the user.
 
 
 def entry_diff(
@@ -262,10 +267,11 @@ def entry_diff(
     name: str,
     entry: ProgramEntry | None,
 ) -> str:
-    """The change of this server's entry, as lines to look at.
+    """The change of this server's entry, as lines of a diff.
 
-    Shown of the new entry is all but values of variables and headers, and what variables stand for. What stood there may have been written out with
-    those in place, by any program: so of that only what the new one has as well, and the program. No other values are shown.
+    Secrets are replaced by an ellipsis. Of the new entry, values of variables and headers are hidden, and texts into which a variable was expanded. The old
+    entry may hold expanded secrets anywhere, because any program may have written it: of it, only texts that the new entry shows as well, and program
+    names, are shown.
     """
     fresh = frozenset[str]() if entry is None else _texts_in(entry.value) - entry.hidden
 
@@ -278,7 +284,7 @@ def entry_diff(
     )
     lines = list(difflib.unified_diff(old, new, str(path), str(path), lineterm="", n=2))
     if not lines:
-        return f"{path}: of {name}, only values are different that are not shown"
+        return f"{path}: {name} differs only in values that are not shown"
     colours = {"+": "good", "-": "bad", "@": "dim"}
     lines = [visible(line, lines=True) for line in lines]
     return "\n".join(styled(line, colours[line[0]]) if line[:1] in colours else line for line in lines)
@@ -294,7 +300,7 @@ def _redacted_lines(path: Path, whole: Mapping[str, Any], key: str, name: str, m
 
 
 def _redacted_file(whole: Mapping[str, Any], key: str, name: str, may: Callable[[str], bool]) -> dict[str, Any]:
-    """All of the file, with nothing to be seen but of this server's entry what may be."""
+    """The file's content with every text hidden, except the texts of this server's entry that `may` allows."""
     servers: Mapping[str, Any] = whole.get(key, {})
     shown = {one: _redacted(value, may if one == name else _shows_nothing) for one, value in servers.items()}
     return {one: shown if one == key else _redacted(value, _shows_nothing) for one, value in whole.items()}
@@ -313,7 +319,7 @@ def _shows_nothing(_: str) -> bool:
 
 
 def _is_no_secret(text: str) -> bool:
-    """Whether it is the name of a program that is here, or a kind of transport: no secret is."""
+    """Whether the text is an installed program or a kind of transport, which is no secret."""
     return text in _TYPES or shutil.which(text) is not None
 
 
@@ -325,23 +331,22 @@ def _texts_in(value: Any) -> frozenset[str]:
     return frozenset((value,)) if isinstance(value, str) else frozenset()
 
 
-# --- What has to be written, and where, so that a client starts or finds a server: configuration as values, for people and for tools.
-# Nothing here touches a file: whose configuration it is decides what goes into it.
+# --- Configuration of clients as values, for people and tools that write it themselves. These functions touch no file.
 
 
 def desktop_file(
     platform: str = sys.platform, home: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> Path:
-    """Where Claude Desktop keeps its configuration."""
+    """The path of Claude Desktop's configuration file."""
     home = Path.home() if home is None else home
     folder = _settings_folder(platform, home, environment)
     if platform not in ("darwin", "win32") and (folder / "claude").is_dir() and not (folder / "Claude").is_dir():
-        return folder / "claude" / "claude_desktop_config.json"  # as some builds of it have it
+        return folder / "claude" / "claude_desktop_config.json"  # some Linux builds use lower case
     return folder / "Claude" / "claude_desktop_config.json"
 
 
 def _settings_folder(platform: str, home: Path, environment: Mapping[str, str]) -> Path:
-    """Where a system has the settings of its user's programs."""
+    """The system's folder for settings of the user's programs."""
     if platform == "darwin":
         return home / "Library" / "Application Support"
     if platform == "win32":
@@ -352,7 +357,7 @@ def _settings_folder(platform: str, home: Path, environment: Mapping[str, str]) 
 def desktop_entry(
     name: str, command: str = sys.executable, args: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What to merge into that file, so that the client starts the server and speaks to it over stdio."""
+    """The JSON to merge into Claude Desktop's configuration, so that it starts the server and speaks to it over stdio."""
     entry: dict[str, Any] = {"command": command, "args": list(args)}
     if env:
         entry["env"] = dict(env)
@@ -360,7 +365,7 @@ def desktop_entry(
 
 
 def code_command(name: str, url: str, headers: Mapping[str, str] | None = None) -> str:
-    """What to type so that Claude Code knows a server that listens on HTTP."""
+    """The command line that adds a server on HTTP to Claude Code."""
     words = ["claude", "mcp", "add", name, "--transport", "http", url]
     for header, value in (headers or {}).items():
         words += ["--header", f"{header}: {value}"]
@@ -368,7 +373,7 @@ def code_command(name: str, url: str, headers: Mapping[str, str] | None = None) 
 
 
 def code_stdio_command(name: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """What to type so that Claude Code starts a server itself."""
+    """The command line that adds a server on stdio to Claude Code."""
     words = ["claude", "mcp", "add", name]
     for variable, value in (env or {}).items():
         words += ["--env", f"{variable}={value}"]

@@ -1,6 +1,6 @@
-"""``greenroom login``, ``logout`` and ``whoami``: who you are at which server. Tokens are never shown.
+"""``greenroom login``, ``logout`` and ``whoami``: logins at servers. Tokens are never shown.
 
-A login is kept where programs that use the same configuration find it: in the system's keyring, or a sealed file of yours.
+A login is stored where all programs with the same configuration find it: in the system's keyring, or in an encrypted file of the user.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _MINUTE: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _LoginTarget:
-    """One server that the user signs in at."""
+    """A server to sign in to."""
 
     name: str
     url: str
     auth: OAuth
     written: str = ""
-    """The address as it stands in the configuration, which may be shown: what a variable stands for may be a secret."""
+    """The URL as it stands in the configuration. It may be shown; the expanded URL may contain a secret."""
 
     @property
     def key(self) -> str:
-        """What its login is kept under."""
+        """The key of the login in the store."""
         from greenroom.auth.client.oauth_login import login_key  # noqa: PLC0415 - not for help
 
         return login_key(self.auth, self.url)
 
     async def kept(self) -> LoginRecord | None:
-        """Its login, if one is kept."""
+        """The stored login, or None."""
         from greenroom.auth.client.token_stores import LoginRecord  # noqa: PLC0415 - as above
 
         return LoginRecord.read(await self.auth.store.get(self.key))
@@ -60,11 +60,11 @@ def login(  # noqa: PLR0913 - a keyword for each option
     config: Path | None,
     json: bool,
 ) -> int:
-    """Sign in, unless that was done."""
+    """Sign in to a server, unless a login is stored already."""
     configure_logging()
     if not is_terminal() and not device:
         raise CommandFailed(
-            SIGN_IN, "nobody is at this terminal to sign in: run it where a browser is, or say --device"
+            SIGN_IN, "signing in needs a terminal: run the command where a browser is, or pass --device"
         )
     port = environment_defaults().oauth_port
     place = _login_target(target, config, usual=port, port=mcp_oauth_port, account=account, also=scope)
@@ -77,15 +77,15 @@ def login(  # noqa: PLR0913 - a keyword for each option
         print_json({"server": place.name, "login": _login_fields(record)})
         return OK
     if record is None:
-        echo(f"{place.name} asks nobody who they are: there is nothing to sign in to")
+        echo(f"{place.name} requires no login: nothing to do")
         return OK
     scopes = f", with {' '.join(record.scopes)}" if scope else ""
-    echo(styled(f"signed in at {place.name}", "good") + _expiry_text(record) + scopes)
+    echo(styled(f"signed in to {place.name}", "good") + _expiry_text(record) + scopes)
     return OK
 
 
 async def _sign_in(place: _LoginTarget) -> LoginRecord | None:
-    """The login, which the user is asked for where none is kept, or the one that is kept lacks one of these scopes."""
+    """The login. The user signs in if none is stored, or if the stored login lacks one of the scopes."""
     from greenroom.client import Client  # noqa: PLC0415 - as above
 
     async with Client(place.url, auth=place.auth) as client:
@@ -97,7 +97,7 @@ async def _sign_in(place: _LoginTarget) -> LoginRecord | None:
 
 
 def logout(*, target: str, account: str | None, config: Path | None, json: bool) -> int:
-    """Forget the login here, whatever comes of the rest; and have the tokens taken back by the authorization server."""
+    """Delete the stored login, and ask the authorization server to revoke its tokens; the login is deleted even if that fails."""
     configure_logging()
     place = _login_target(target, config, account=account)
     record, why = asyncio.run(_sign_out(place))
@@ -105,17 +105,19 @@ def logout(*, target: str, account: str | None, config: Path | None, json: bool)
         print_json({"server": place.name, "signed_out": record is not None, "revoked": why is None, "why_not": why})
         return OK
     if record is None:
-        echo(f"you were not signed in at {place.name}")
+        echo(f"you were not signed in to {place.name}")
         return OK
     echo(styled(f"signed out of {place.name}", "good"))
     if why is not None:
-        told = f"greenroom: the tokens are forgotten here, and good elsewhere until they end: {why}"
-        echo(styled(told, "odd"), error=True)
+        warning = (
+            f"greenroom: the tokens are deleted here, but were not revoked and stay valid until they expire: {why}"
+        )
+        echo(styled(warning, "odd"), error=True)
     return OK
 
 
 async def _sign_out(place: _LoginTarget) -> tuple[LoginRecord | None, str | None]:
-    """What is not kept any more, and why its tokens could not be taken back, if they could not."""
+    """The deleted login, and the reason if its tokens could not be revoked."""
     from greenroom.auth.client.oauth_login import revoke  # noqa: PLC0415 - as above
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
 
@@ -132,7 +134,7 @@ async def _sign_out(place: _LoginTarget) -> tuple[LoginRecord | None, str | None
 
 
 def whoami(*, target: str | None, account: str | None, config: Path | None, json: bool) -> int:
-    """Show where you are signed in; 5 when you are not, and one server was named."""
+    """Show the stored logins; exit code 5 if a server was named and has none."""
     places, records = asyncio.run(_logins(target, account, config))
     if json:
         print_json({place.name: _login_fields(record) for place, record in zip(places, records, strict=True)})
@@ -148,14 +150,14 @@ def whoami(*, target: str | None, account: str | None, config: Path | None, json
                     [part for part in (f"as {record.client_id}, known to {record.issuer}", scopes) if part],
                 )
         if not places:
-            echo("you are signed in nowhere, and no server of your configuration asks for it: greenroom login URL")
+            echo("no login is stored, and no configured server needs one: sign in with greenroom login URL")
     return SIGN_IN if target and records[0] is None else OK
 
 
 async def _logins(
     target: str | None, account: str | None, config: Path | None
 ) -> tuple[list[_LoginTarget], list[LoginRecord | None]]:
-    """Of one server; or of all that are configured, and all others that a login is kept for."""
+    """The login of one server; or of all configured servers and all others with a stored login."""
     if target:
         places = [_login_target(target, config, account=account)]
     else:
@@ -182,7 +184,7 @@ async def _other_logins(known: set[str], account: str | None) -> list[_LoginTarg
     return found
 
 
-# --- where
+# --- Targets of a login.
 
 
 def _login_target(
@@ -194,7 +196,7 @@ def _login_target(
     account: str | None = None,
     also: Sequence[str] = (),
 ) -> _LoginTarget:
-    """`usual` is the port that the environment names: a server's own wins over it, and what was typed over both."""
+    """The server to sign in to. `usual` is the port from the environment; a server's own port takes precedence, and a typed port over both."""
     from greenroom.auth.client.oauth_login import OAuth  # noqa: PLC0415 - as above
     from greenroom.auth.client.token_stores import best_store  # noqa: PLC0415 - as above
 
@@ -209,7 +211,7 @@ def _login_target(
     server = server_named(target, config)
     auth = oauth_of(server, port=usual)
     if auth is None or server.url is None:
-        raise UsageError(f'nobody signs in at {target}: write oauth = "auto" in {server.source}, if it wants that')
+        raise UsageError(f'{target} has no login: write oauth = "auto" in {server.source} if the server needs one')
     return _LoginTarget(target, server.url, replace(auth, **changes), server.written["url"])
 
 
@@ -226,7 +228,7 @@ def _configured_targets(config: Path | None) -> list[_LoginTarget]:
     ]
 
 
-# --- what is shown
+# --- Output.
 
 
 def _expiry_text(record: LoginRecord) -> str:
@@ -234,7 +236,7 @@ def _expiry_text(record: LoginRecord) -> str:
         return ""
     left = record.expires_at - time.time()
     if left <= 0:
-        return ", renewed when it is used" if record.refresh_token else ", and that has ended: sign in anew"
+        return ", renewed when it is used" if record.refresh_token else ", but the login has expired: sign in again"
     minutes = max(1, round(left / _MINUTE))
     return f", for {minutes} minutes{', and renewed then' if record.refresh_token else ''}"
 

@@ -1,4 +1,4 @@
-"""``greenroom new``: a folder with a server, its test, a README, and what a registry of servers wants to know."""
+"""``greenroom new``: creates a folder with a server, its test, a README and a server.json for registries."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .exit_codes import FAILED, OK, UNREACHABLE, CommandFailed, UsageError, with
 
 _NAME: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?")
 
-SERVER: Final = '''"""{title}: what it is for, in a line."""
+SERVER: Final = '''"""{title}: describe its purpose in one line."""
 
 from typing import Annotated
 
 from greenroom import Context, Server
 
-server = Server("{name}", version="0.1.0", instructions="What a model should know before it uses these tools.")
+server = Server("{name}", version="0.1.0", instructions="Write here what a model should know before it uses these tools.")
 
 
 @server.tool
-async def greet(name: Annotated[str, "whom to greet"], ctx: Context) -> str:
-    """Greet somebody."""
+async def greet(name: Annotated[str, "the person's name"], ctx: Context) -> str:
+    """Greet a person."""
     await ctx.progress(1, 1, f"found {{name}}")
     return f"Hello, {{name}}!"
 
 
 @server.resource("{name}://about", mime_type="text/plain")
 def about() -> str:
-    """What this server is."""
+    """Name and version of this server."""
     return "{title} 0.1.0"
 
 
@@ -44,7 +44,7 @@ if __name__ == "__main__":
     server.run()
 '''
 
-TEST: Final = '''"""What the server promises. Run it with pytest."""
+TEST: Final = '''"""Tests of the server. Run them with pytest."""
 
 import pytest
 
@@ -52,18 +52,18 @@ from greenroom import Client, ToolError
 from {module} import server
 
 
-async def test_it_greets() -> None:
+async def test_greet_returns_a_greeting() -> None:
     async with Client(server) as client:
         assert await client.call("greet", name="Ada") == "Hello, Ada!"
 
 
-async def test_nobody_is_not_greeted() -> None:
+async def test_greet_without_a_name_is_an_error() -> None:
     async with Client(server) as client:
         with pytest.raises(ToolError, match="name"):
             await client.call("greet")
 
 
-async def test_it_says_what_it_is() -> None:
+async def test_the_about_resource_has_name_and_version() -> None:
     async with Client(server) as client:
         assert (await client.read_resource("{name}://about")).text == "{title} 0.1.0"
 '''
@@ -112,7 +112,7 @@ greenroom_mode = "auto"
 
 
 def new(*, name: str, git: bool, json: bool) -> int:
-    """Make it. Nothing that is there is overwritten."""
+    """Create the folder. Existing files are never overwritten."""
     folder = Path(name)
     within_project(folder)
     word = folder.name
@@ -122,16 +122,13 @@ def new(*, name: str, git: bool, json: bool) -> int:
             f"{word!r} cannot be a server's name: use letters, digits, - and _, a letter first and no - or _ last"
         )
     if keyword.iskeyword(module):
-        raise UsageError(
-            f"{word!r} cannot be a server's name: {module} is a word of Python's grammar; {word}-server can"
-        )
+        raise UsageError(f"{word!r} cannot be a server's name: {module} is a Python keyword; {word}-server can")
     if module in sys.stdlib_module_names or _is_installed(module):
         raise UsageError(
-            f"{word!r} cannot be a server's name: {module}.py would stand in the way of Python's module {module!r}, "
-            f"which other code imports; {word}-server can"
+            f"{word!r} cannot be a server's name: {module}.py would shadow the Python module {module!r}; {word}-server can"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CommandFailed(FAILED, f"{folder} is there already, and not empty: nothing was written")
+        raise CommandFailed(FAILED, f"{folder} already exists and is not empty: nothing was written")
     words = {"name": word.lower(), "title": _title(word), "module": module, "dashed": word.lower().replace("_", "-")}
     files = {
         f"{module}.py": SERVER,
@@ -150,7 +147,7 @@ def new(*, name: str, git: bool, json: bool) -> int:
         made = sorted(path.name for path in folder.iterdir() if path.is_file())
         print_json({"folder": str(folder), "server": f"{module}:server", "files": made})
         return OK
-    echo(styled(f"{folder}: a server, its test, and what belongs to it", "good"))
+    echo(styled(f"{folder}: created a server and its test", "good"))
     echo(
         f"\n  cd {folder}\n  greenroom call {module}.py greet name=Ada\n  pytest\n  greenroom serve {module}.py --http 8000"
     )
@@ -158,7 +155,7 @@ def new(*, name: str, git: bool, json: bool) -> int:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether code that is installed has a module of this name. What lies in this folder is no reason."""
+    """Whether an installed module has this name. Modules in the working directory do not count."""
     elsewhere = [path for path in sys.path if path and Path(path).resolve() != Path.cwd()]
     return PathFinder.find_spec(module, elsewhere) is not None
 
@@ -166,14 +163,14 @@ def _is_installed(module: str) -> bool:
 def _make_repository(folder: Path) -> None:
     program = shutil.which("git")
     if program is None:
-        raise CommandFailed(UNREACHABLE, f"{folder} was made, and is no repository: there is no git here")
+        raise CommandFailed(UNREACHABLE, f"{folder} was created, but is no repository: git is not installed")
     done = subprocess.run([program, "init", "--quiet", str(folder)], capture_output=True, text=True, check=False)  # noqa: S603 - the user's own git
     if done.returncode:
-        raise CommandFailed(FAILED, f"{folder} was made, and is no repository: {done.stderr.strip()}")
+        raise CommandFailed(FAILED, f"{folder} was created, but is no repository: {done.stderr.strip()}")
 
 
 def server_json(words: dict[str, str]) -> dict[str, object]:
-    """What a registry of servers is told. The name is to be one that you own."""
+    """The content of server.json, the entry for a registry of servers. The author replaces YOUR-NAME by a name that they own."""
     return {
         "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
         "name": f"io.github.YOUR-NAME/{words['dashed']}",

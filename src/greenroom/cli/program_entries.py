@@ -1,6 +1,7 @@
-"""A server as the files of other programs have it: from what was typed, or from our own configuration.
+"""Entries of servers in the configuration files of other programs, and reading and writing of those files (JSON and TOML).
 
-A variable of the environment stays one wherever the program knows such: what it stands for may be a secret, and the file may be shared.
+An entry is made from the typed words or from a configured server. An environment variable stays a variable if the program supports them: its value may be a
+secret, and the file may be shared.
 """
 
 from __future__ import annotations
@@ -34,67 +35,67 @@ if TYPE_CHECKING:
     from .server_loader import TargetOptions
 
 _PLAIN: Final = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
-"""A variable without an otherwise."""
+"""A variable without a default."""
 _SHARED_FIELDS: Final = frozenset({"transport", "command", "args", "env", "inherit", "cwd", "url", "headers"})
-"""What of our configuration the others have, too."""
+"""Fields of greenroom.toml that other programs have as well."""
 
 
 class ProgramEntry(NamedTuple):
-    """A server as it is to be written."""
+    """A server's entry for another program's file."""
 
     value: dict[str, Any]
     left: Sequence[str] = ()
-    """Fields of ours that the program has nothing of."""
+    """Configured fields that the program does not support."""
     hidden: frozenset[str] = frozenset()
-    """What variables stand for, where it has to be written out: it is not shown."""
+    """Texts with expanded variables, which are written but not shown."""
 
 
 def entry_for(where: TargetOptions, host: ServerProgram) -> ProgramEntry:
-    """Of what was typed."""
+    """The entry for the typed target."""
     target, command = where.target, where.command
     variables = parse_pairs("--env", where.env, bare=True)
     headers = parse_pairs("--header", where.header)
     if target is not None and is_url(target):
         if variables:
-            raise UsageError("--env is for a command")
+            raise UsageError("--env is only for a command")
         if not host.http:
             raise UsageError(_no_url_support(host, target, headers))
         return ProgramEntry(host.written("http", {host.http: target, host.headers: headers}))
     if headers:
-        raise UsageError("--header is for a URL")
+        raise UsageError("--header is only for a URL")
     words = list(command or ())
     if not command:
         words, more = _serve_words(str(target))
         variables = more | variables
     found = shutil.which(words[0])
     if found is None:
-        raise UsageError(f"there is no program {words[0]!r} here")
+        raise UsageError(f"the program {words[0]!r} is not installed")
     if command is None or os.sep in words[0]:
         words[0] = found
     return ProgramEntry(host.written("stdio", {"command": words[0], "args": words[1:], "env": variables}))
 
 
 def _serve_words(target: str) -> tuple[list[str], dict[str, str]]:
-    """The words that serve code of this machine, from wherever they are started, and what has to be in their environment."""
-    load_server(target)  # which says what is wrong with it, now and not there
+    """The command that serves Python code from any working directory, and the environment variables that it needs."""
+    load_server(target)  # reports mistakes now rather than when the other program starts the server
     place, attribute = split_server_name(target)
     here = Path.cwd()
     variables: dict[str, str] = {}
     if not place.endswith(".py") and (spec := PathFinder.find_spec(place.partition(".")[0], [str(here)])) is not None:
-        # It is only found from this folder, where the other program does not start it.
+        # The module is found only from this folder, and the other program starts the command elsewhere.
         if spec.origin is not None and spec.submodule_search_locations is None:
             place = spec.origin
         else:
             variables["PYTHONPATH"] = str(here)
     if place.endswith(".py"):
         place = str(Path(place).resolve())
-    # -P: whatever lies in the folder that a program starts it in stays out of the way, be it called json.py.
+    # -P keeps the program's working directory off the import path, so that a json.py there shadows nothing.
     words = [sys.executable, "-P", "-m", "greenroom.cli", "serve"]
     return [*words, f"{place}:{attribute}" if attribute else place], variables
 
 
 def _no_url_support(host: ServerProgram, url: str, headers: Mapping[str, str]) -> str:
-    """What to write for a program that starts commands only. No value of a header is in it."""
+    """The error text for a URL and a program that supports commands only. It contains no value of a header."""
     lines = [f"[server.{name_for(url, None)}]", 'transport = "http"', f'url = "{url}"']
     if headers:
         named = ", ".join(f'{name} = "${{VARIABLE}}"' for name in headers)
@@ -102,28 +103,28 @@ def _no_url_support(host: ServerProgram, url: str, headers: Mapping[str, str]) -
     written = "\n".join(lines)
     title = host.title
     return (
-        f"{title} starts programs, and takes no URL from its file. Write this into greenroom.toml:\n{written}\n"
+        f"{title} supports only commands in its file, no URLs. Write this into greenroom.toml:\n{written}\n"
         f"and have {title} start a gateway to it: greenroom install --config greenroom.toml --to claude"
         f"{f'; or, {host.remote}' if host.remote else ''}"
     )
 
 
-# --- of our own configuration
+# --- Entries from greenroom's own configuration.
 
 
 def gateway_entry(where: TargetOptions, config: Path, host: ServerProgram, only: str = "") -> ProgramEntry:
-    """All servers of a file as one, or one of them: a gateway that the program starts. Raises `ConfigError`."""
+    """A gateway to the servers of a file (or to `only` one of them) that the program starts as a command. Raises `ConfigError`."""
     from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
     from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - only for files
 
     if where.header:
-        raise UsageError("--header is for a URL: the file has the headers of its servers")
+        raise UsageError("--header is only for a URL: the servers' headers stand in the file")
     found = read(config)
     if not found.good or not config.is_file():
         raise (
             BadConfig([one for one in found.mistakes if not one.harmless])
             if found.mistakes
-            else UsageError(f"there is no file {config}")
+            else UsageError(f"the file {config} does not exist")
         )
     variables = parse_pairs("--env", where.env, bare=True)
     words = ["-P", "-m", "greenroom.cli", "serve", "--config", str(config.resolve())]
@@ -132,11 +133,11 @@ def gateway_entry(where: TargetOptions, config: Path, host: ServerProgram, only:
 
 
 def configured_entry(name: str, where: TargetOptions, host: ServerProgram) -> ProgramEntry:
-    """A configured server. Raises `ConfigError`, and `UsageError` for what the program cannot do."""
+    """The entry for a configured server. Raises `ConfigError`, and `UsageError` for settings that the program does not support."""
     from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
 
     if where.header or where.env:
-        raise UsageError(f"--header and --env are not for a configured server: {name} has its own")
+        raise UsageError(f"--header and --env cannot change a configured server: {name} has its own")
     server = server_named(name, where.config)
     left = sorted(set(server.written) - _SHARED_FIELDS)
     words = _VariableWriter(host.variable)
@@ -152,7 +153,7 @@ def configured_entry(name: str, where: TargetOptions, host: ServerProgram) -> Pr
         return ProgramEntry(value, left, frozenset(words.hidden))
     if server.cwd is not None:
         raise UsageError(
-            f"{host.title} starts programs where it is, and {name} has a cwd ({server.source}): take it out"
+            f"{host.title} supports no working directory, and {name} has a cwd ({server.source}): remove it"
         )
     variables = _inherited_variables(server, host) | words.of(server.written.get("env"), dict(server.env))
     command = words.of(server.written.get("command"), server.command)
@@ -162,7 +163,7 @@ def configured_entry(name: str, where: TargetOptions, host: ServerProgram) -> Pr
 
 
 def _codex_entry(server: ServerConfig, host: ServerProgram, left: Sequence[str]) -> ProgramEntry:
-    """It puts variables into headers by members of its own, and into nothing else."""
+    """An entry for Codex, which supports variables in headers only, through members of their own."""
     written: Any = server.written.get("headers") or {}
     fixed: dict[str, Any] = {}
     named: dict[str, str] = {}
@@ -192,15 +193,15 @@ def _inherited_variables(server: ServerConfig, host: ServerProgram) -> dict[str,
 
 
 class _VariableWriter:
-    """Values with their variables as a program writes them, as far as it can; in place elsewhere."""
+    """Converts values with variables to the program's form of variables, or expands them if the program has none."""
 
     def __init__(self, form: str | None) -> None:
-        """How it writes them, if it does."""
+        """`form` is the program's form of a variable; None if it has none."""
         self._form = form
         self.hidden: set[str] = set()
 
     def of(self, written: Any, value: Any) -> Any:
-        """What is written for this value, which stands in our file as `written`."""
+        """The text to write for a value that stands in greenroom.toml as `written`."""
         if is_object(value):
             named: Mapping[str, Any] = written if is_object(written) else {}
             return {key: self.of(named.get(key), each) for key, each in value.items()}
@@ -211,18 +212,18 @@ class _VariableWriter:
             return value
         names = [found["name"] for found in _PLAIN.finditer(written)]
         form = self._form
-        # One with an otherwise is ours alone, and so is one that is not the environment's.
+        # Other programs support neither variables with a default nor variables that are not in the environment.
         if form is None or "${" in _PLAIN.sub("", written) or any(name not in os.environ for name in names):
             self.hidden.add(str(value))
             return value
         return _PLAIN.sub(lambda found: form % found["name"], written)
 
 
-# --- what it is called
+# --- Names of entries.
 
 
 def name_for(target: str | None, command: Sequence[str] | None) -> str:
-    """What it is called where the user does not say."""
+    """The name of an entry if the user gives none."""
     if command:
         words = [word for word in command if not word.startswith("-")]
         starts_others = Path(words[0]).stem in ("uvx", "npx", "python", "python3", "uv")
@@ -240,45 +241,45 @@ def _name(text: str) -> str:
     return "".join(each if each.isalnum() or each in "_-" else "-" for each in text).strip("-")[:32] or "server"
 
 
-# --- A file that another program reads, and mostly writes as well: read without waiting, replaced whole or not at all, and what it was is kept beside it.
-# Nothing is written through a link that another party may have put beside it: a repository brings its own files along.
+# --- Files that another program reads and writes as well: reading never blocks, a file is replaced atomically, and a backup is kept beside it.
+# Backups and temporary files are never written through a link: a cloned repository may bring links with the expected names.
 
 _KEPT: Final = 9
-"""So many files from before a change are kept; the first of them for good."""
+"""The number of backups; the first backup is never overwritten."""
 _LARGEST: Final = 256 * 1024 * 1024
-"""More than any program keeps in one: some write their whole history into it."""
+"""The largest file that is read: some programs keep their whole history in it."""
 _DEEPEST: Final = 64
 
 
 class ChangedMeanwhile(Exception):
-    """Another program has written to it since it was read."""
+    """Another program has changed the file since it was read."""
 
 
 class _NotReproducible(Exception):
-    """What would not be written back as it was read."""
+    """A JSON value that would not be written back as it was read."""
 
 
 def _exact_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value) or Decimal(repr(value)) != Decimal(text):
-        raise _NotReproducible(f"the number {text[:40]} is more exact than it would be written")
+        raise _NotReproducible(f"the number {text[:40]} would lose digits when it is written")
     return value
 
 
 def _reject_constant(text: str) -> Any:
-    raise _NotReproducible(f"{text} is no JSON")
+    raise _NotReproducible(f"{text} is not JSON")
 
 
 def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _NotReproducible(f"{twice!r} stands there twice in one object")
+        raise _NotReproducible(f"{twice!r} occurs twice in one object")
     return found
 
 
 def read_entries(path: Path) -> dict[str, Any]:
-    """What stands there; nothing when there is no such file. Raises `CommandFailed` for one that is no JSON object, and no TOML where that is its kind."""
+    """The file's content; empty if the file does not exist. Raises `CommandFailed` if it is neither a JSON object nor, for a .toml file, TOML."""
     text = read_text_at(path)
     if is_toml(path):
         return parsed_toml(text, path)
@@ -291,28 +292,28 @@ def read_entries(path: Path) -> dict[str, Any]:
         )
         deep = _is_deep(found)
     except _NotReproducible as unlike:
-        raise CommandFailed(CONFIG, f"{path}: {unlike}; it has to be edited by hand, and nothing was written") from None
+        raise CommandFailed(CONFIG, f"{path}: {unlike}; edit the file by hand; nothing was written") from None
     except ValueError as error:
         raise CommandFailed(
             CONFIG,
-            f"{path} is no plain JSON ({error}): with comments in it, it has to be edited by hand; nothing was written",
+            f"{path} is not plain JSON ({error}): a file with comments has to be edited by hand; nothing was written",
         ) from None
     except RecursionError:
         deep = True
     if deep:
-        raise CommandFailed(CONFIG, f"{path} has more than {_DEEPEST} values in each other: nothing was written")
+        raise CommandFailed(CONFIG, f"{path} is nested more than {_DEEPEST} levels deep: nothing was written")
     if not is_object(found):
         raise CommandFailed(CONFIG, f"{path} has to be an object: nothing was written")
     return dict(found)
 
 
 def is_toml(path: Path) -> bool:
-    """Whether the program keeps it in TOML."""
+    """Whether the file is TOML, by its name."""
     return path.suffix == ".toml"
 
 
 def read_text_at(path: Path) -> str:
-    """The text of a file; empty when there is no such file. Raises `CommandFailed`."""
+    """The text of a file; empty if the file does not exist. Raises `CommandFailed`."""
     try:
         return read_regular(path, _LARGEST).decode("utf-8-sig")
     except FileNotFoundError:
@@ -336,15 +337,15 @@ def _is_deep(value: Any) -> bool:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """As it is written. Half a character, which JSON can hold and UTF-8 cannot, is written by its number."""
+    """The value as JSON text. A lone surrogate, which JSON can hold and UTF-8 cannot, is written as an escape."""
     text = json_library.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode(errors="backslashreplace").decode()
 
 
 def write_entries(path: Path, text: str, before: Mapping[str, Any]) -> Path | None:
-    """Put it there at once, with the rights that the file had; returns where the one before is kept. Raises `ChangedMeanwhile` when it is not as it was `before`."""
+    """Replace the file atomically, with its old permissions; returns the path of the backup. Raises `ChangedMeanwhile` if its content is not `before`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    target = path.resolve()  # a link stays one
+    target = path.resolve()  # the link stays, and its target is replaced
     kept: Path | None = None
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
 
@@ -366,28 +367,29 @@ def write_entries(path: Path, text: str, before: Mapping[str, Any]) -> Path | No
 
 
 def _backup_path(target: Path) -> Path:
-    """Where it is kept as it was. The first one shows how it was before we came, and stays; of the others the last is overwritten when there are many.
+    """A path for the backup. The first backup is never overwritten; when all names are taken, the last one is.
 
-    What replaces a link there leaves alone what the link leads to.
+    A link at that path is replaced itself, not its target.
     """
     first = f"{target.name}.before-greenroom"
     places = [target.with_name(first if number == 1 else f"{first}-{number}") for number in range(1, _KEPT + 1)]
     return next((place for place in places if not os.path.lexists(place)), places[-1])
 
 
-# --- A TOML file of another program, of which one table is written, replaced or taken out; the rest of its text stays as it is, comments included.
-# The change is made on lines, and what comes of it is read again: where that is anything but the wanted change, nothing is written.
+# --- Edits of a TOML file of another program: one table is added, replaced or removed; the rest of the text stays, comments included.
+# The standard library cannot write TOML, and a writer would lose comments, so the edit works on lines. The result is parsed: if it is anything but the
+# wanted change, nothing is written.
 
 _HEADER: Final = re.compile(r"[ \t]*\[\[?(?P<path>[^\[\]\n]*)\]")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_with_entry(text: str, path: Path, key: str, name: str, entry: Mapping[str, Any] | None) -> str:
-    """The text with this entry below `key`; without it for None. Raises `CommandFailed` where it has to be edited by hand."""
+    """The text with this entry in table `key`, or without it if `entry` is None. Raises `CommandFailed` if the file has to be edited by hand."""
     before = parsed_toml(text, path)
     there = before.get(key, {})
     if not is_object(there):
-        raise CommandFailed(CONFIG, f"{path}: {key} has to be a table: mend it first; nothing was written")
+        raise CommandFailed(CONFIG, f"{path}: {key} has to be a table: correct the file first; nothing was written")
     wanted_table = {each: value for each, value in there.items() if each != name}
     if entry is not None:
         wanted_table[name] = entry
@@ -400,23 +402,23 @@ def toml_with_entry(text: str, path: Path, key: str, name: str, entry: Mapping[s
         found = {}
     rest = {each: value for each, value in before.items() if each != key}
     if found.get(key, {}) != wanted_table or {each: value for each, value in found.items() if each != key} != rest:
-        by_hand = (
-            "take it out by hand" if entry is None else f"write this into it by hand:\n{toml_table(key, name, entry)}"
-        )
-        raise CommandFailed(CONFIG, f"{path} has {key}.{name} in a form that is not edited here: {by_hand}")
+        by_hand = "remove it by hand" if entry is None else f"write this by hand:\n{toml_table(key, name, entry)}"
+        raise CommandFailed(CONFIG, f"{path} has {key}.{name} in a form that cannot be edited automatically: {by_hand}")
     return kept
 
 
 def parsed_toml(text: str, path: Path) -> dict[str, Any]:
-    """What stands there. Raises `CommandFailed` for what is no TOML."""
+    """The parsed TOML. Raises `CommandFailed` if the text is not TOML."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise CommandFailed(CONFIG, f"{path} is no TOML ({error}): mend it first; nothing was written") from None
+        raise CommandFailed(
+            CONFIG, f"{path} is not TOML ({error}): correct the file first; nothing was written"
+        ) from None
 
 
 def _without_table(text: str, key: str, name: str) -> str:
-    """Without the table, and the tables below it."""
+    """The text without the table and its subtables."""
     lines: list[str] = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -429,7 +431,7 @@ def _without_table(text: str, key: str, name: str) -> str:
 
 
 def _header_names(path: str) -> list[str]:
-    """The names of a table's header; none for one that cannot be read alone."""
+    """The names in a table's header; empty if the header cannot be parsed alone."""
     try:
         value: Any = tomllib.loads(f"[{path}]")
     except tomllib.TOMLDecodeError:
@@ -442,7 +444,7 @@ def _header_names(path: str) -> list[str]:
 
 
 def toml_table(key: str, name: str, entry: Mapping[str, Any]) -> str:
-    """The table as it is written."""
+    """The TOML text of the table."""
     return f"[{key}.{_toml_key(name)}]\n" + "".join(
         f"{_toml_key(each)} = {_toml_value(value)}\n" for each, value in entry.items()
     )
@@ -462,5 +464,5 @@ def _toml_value(value: Any) -> str:
 
 
 def _toml_string(text: str) -> str:
-    """A basic string: JSON's escapes are TOML's, but for DEL, which TOML wants escaped, too."""
+    """A TOML basic string. TOML has JSON's escapes, and requires one for DEL as well."""
     return json_library.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

@@ -179,9 +179,9 @@ def _apply_settings(server: Server, settings: Mapping[str, Any]) -> None:
         raise UsageError(_as_option(error.name, "server", error)) from None
 
 
-def _warn_unused_run_settings(server: str, said: set[str]) -> None:
+def _warn_unused_run_settings(server: str, typed_names: set[str]) -> None:
     """Warn about settings in the file's own `run()` that were not typed as options."""
-    if unused := [each for each in settings_of_run(server) if each not in said]:
+    if unused := [each for each in settings_of_run(server) if each not in typed_names]:
         what = f"greenroom serve does not call the run() of {server} and ignores its settings"
         echo(f"greenroom: {what}: {', '.join(unused)}; set them with options", error=True)
 
@@ -376,8 +376,10 @@ def serve_and_watch(words: Sequence[str], folder: Path, grace: float = 0.0) -> i
 async def _serve_until_signal(words: Sequence[str], folder: Path, grace: float) -> int:
     """Run until Ctrl-C, SIGTERM or SIGHUP, then stop the server in order. A signal that was ignored before (nohup) stays ignored."""
     wanted = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
-    heard = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
-    with anyio.open_signal_receiver(*heard) as signals:  # stays open until the server has stopped, so a second signal has no effect
+    handled = [each for each in wanted if signal.getsignal(each) is not signal.SIG_IGN]
+    with anyio.open_signal_receiver(
+        *handled
+    ) as signals:  # stays open until the server has stopped, so a second signal has no effect
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_restart_on_change, words, folder, grace)
             await anext(aiter(signals))
@@ -386,7 +388,7 @@ async def _serve_until_signal(words: Sequence[str], folder: Path, grace: float) 
 
 
 async def _restart_on_change(words: Sequence[str], folder: Path, grace: float) -> None:
-    seen = python_files(folder)
+    known_files = python_files(folder)
     words = [sys.executable, "-P", "-m", "greenroom.cli", "serve", *words]
     served = await start_process(words)
     ended = False
@@ -394,8 +396,8 @@ async def _restart_on_change(words: Sequence[str], folder: Path, grace: float) -
         while True:
             await anyio.sleep(_POLL_INTERVAL)
             now = await anyio.to_thread.run_sync(python_files, folder)
-            if different := changed_files(seen, now):
-                seen = now
+            if different := changed_files(known_files, now):
+                known_files = now
                 broken = first_syntax_error(different)
                 if broken is not None:
                     echo(styled(f"greenroom: {broken}: the running server stays", "bad"), error=True)

@@ -141,8 +141,8 @@ def environment_defaults() -> Environment:
 
 def _client_spec(where: TargetOptions) -> ClientSpec:
     env, headers = parse_pairs("--env", where.env), parse_pairs("--header", where.header)
-    said = environment_defaults()
-    times = TargetTimeouts(said.connect, said.tool, request=30.0)
+    defaults = environment_defaults()
+    times = TargetTimeouts(defaults.connect, defaults.tool, request=30.0)
     if where.command is not None:
         _reject_option(headers, "--header", "a URL")
         return ClientSpec(_command_route(where, where.command, env), times, {})
@@ -156,7 +156,7 @@ def _client_spec(where: TargetOptions) -> ClientSpec:
     _reject_option(headers, "--header", "a URL")
     if is_server_name(target):
         return ClientSpec(load_server(target), times, {}, inside=True)
-    return _configured(target, where, said)
+    return _configured(target, where, defaults)
 
 
 def _command_route(where: TargetOptions, command: Sequence[str], env: Mapping[str, str]) -> Any:
@@ -177,7 +177,7 @@ def _reject_option(given: Mapping[str, str], option: str, what: str) -> None:
         raise UsageError(f"{option} is only for {what}")
 
 
-def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpec:
+def _configured(name: str, where: TargetOptions, defaults: Environment) -> ClientSpec:
     from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
     from greenroom.config.sign_in import default_sign_in  # noqa: PLC0415 - as above
 
@@ -187,7 +187,7 @@ def _configured(name: str, where: TargetOptions, said: Environment) -> ClientSpe
         if Path(f"{name}.py").is_file():
             raise ConfigError(f"{error}; to name the file, write {name}.py") from None
         raise
-    place = client_spec_for(server, default_sign_in(said.oauth_port, named=where.config is not None)(server))
+    place = client_spec_for(server, default_sign_in(defaults.oauth_port, named=where.config is not None)(server))
     if where.verbose and server.command is not None:
         place.target.sink = _print_server_line
     return place._replace(options={"name": name})

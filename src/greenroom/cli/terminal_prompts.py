@@ -1,7 +1,7 @@
-"""Questions of a server, answered at the terminal: a form field by field, a page by its whole address. Without a user there, the answer is no.
+"""Questions of a server at the terminal: a form is asked field by field, a page is shown by its whole address. Without a terminal the answer is no.
 
-They come by way of a bridge, whose one subscriber is the terminal: so one is asked after the other, with the name of the server that asks, none waits for longer
-than the cap, and one that the server has taken back is asked no more.
+The terminal is the only subscriber of an `ElicitationBridge`. So questions are asked one after the other, each with the name of its server; a question
+is declined after the bridge's cap, and a question that the server withdraws is removed from the screen.
 """
 
 from __future__ import annotations
@@ -47,46 +47,46 @@ async def connected_with_prompts(
     yes: bool = False,
     aside: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> AsyncGenerator[tuple[TargetClient, TerminalPrompts]]:
-    """A client whose server may ask. With `yes` a form's defaults are its answer; `aside` keeps the screen free while the user answers."""
+    """A connected client whose server may ask the user. With `yes`, forms are answered with their defaults; `aside` clears the screen for a question."""
     from greenroom.actors.elicitation.bridge import ElicitationBridge  # noqa: PLC0415 - `--help` needs none
 
     from .target_client import connected  # noqa: PLC0415 - as above
 
     bridge = ElicitationBridge()
-    desk = TerminalPrompts(bridge, yes=yes, aside=aside)
+    prompts = TerminalPrompts(bridge, yes=yes, aside=aside)
     name = _name(where)
     callbacks = {"elicitation": partial(bridge.form, name), "url_elicitation": partial(bridge.page, name)}
-    async with desk.open(), connected(replace(where, callbacks=callbacks)) as client:
-        yield client, desk
+    async with prompts.open(), connected(replace(where, callbacks=callbacks)) as client:
+        yield client, prompts
 
 
 def _name(where: TargetOptions) -> str:
-    """The server that asks, as the user typed it: what a server calls itself is its own affair."""
+    """The server as the user typed it. The name that the server reports is not used: a server could claim another's name."""
     text = shlex.join(where.command) if where.command is not None else str(where.target)
     return visible(text, _LONGEST_NAME)
 
 
 @dataclass(eq=False)
 class TerminalPrompts:
-    """The bridge's subscriber at the terminal."""
+    """Subscriber of the bridge that asks the user at the terminal."""
 
     bridge: ElicitationBridge
     yes: bool
     aside: Callable[[], AbstractContextManager[None]]
     unanswered: int = 0
-    """How many questions were declined because no terminal is here."""
+    """How many questions were declined because there is no terminal."""
     _prompt: TerminalInput | None = field(default_factory=lambda: TerminalInput() if is_terminal() else None)
     _limit: asyncio.Timeout | None = None
     _leaving: bool = False
 
     @property
-    def code(self) -> int:
-        """The exit code of a command whose server has answered."""
+    def exit_code(self) -> int:
+        """The exit code of a command whose server has answered: DENIED if a question was declined for want of a terminal."""
         return DENIED if self.unanswered else OK
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Answer, for as long as it lasts: without a terminal by declining, which is said."""
+        """Answer questions while the block runs; without a terminal, decline them with a message."""
         async with self.bridge.subscribe() as questions:
             answering = asyncio.ensure_future(self._answer_all(questions))
             try:
@@ -98,7 +98,7 @@ class TerminalPrompts:
                 answering.result()
 
     async def within_patience(self, seconds: float | None, what: str, work: Awaitable[Any]) -> Any:
-        """Wait so long for the work, not counting the time that the user thinks about a question. Raises `RequestTimeout`."""
+        """Wait up to `seconds` for the work; the time of open questions does not count. Raises `RequestTimeout`."""
         from greenroom.actors.client.errors import RequestTimeout  # noqa: PLC0415 - as above
 
         limit = asyncio.timeout(seconds)
@@ -128,7 +128,7 @@ class TerminalPrompts:
         try:
             yield
         finally:
-            if self._limit is limit:  # the call may have ended with the answer
+            if self._limit is limit:  # the call may have ended while the question was open
                 limit.reschedule(loop.time() + left)
 
     async def _answer_all(self, questions: Any) -> None:
@@ -138,15 +138,15 @@ class TerminalPrompts:
             elif self._prompt is None:
                 self.unanswered += 1
                 _print_question(f"{question.server} asks:", question.message)
-                better = "" if question.url is not None else ", or say --yes to accept what its form suggests"
-                _print_problem(f"declined, as no terminal is here to answer at: run it in one{better}")
+                better = "" if question.url is not None else ", or pass --yes to accept the form's defaults"
+                _print_problem(f"declined, because there is no terminal: run the command in one{better}")
                 question.decline()
             else:
                 with self.aside(), self._limit_paused():
                     await self._ask_until_settled(question, self._prompt)
 
     async def _ask_until_settled(self, question: OpenQuestion, prompt: TerminalInput) -> None:
-        """Ask it, until it is answered, the user has enough, or the answer is not wanted any more."""
+        """Ask the question until it is answered, cancelled by the user, or settled elsewhere."""
         prompt.begin()
         with prompt.interruptible() as left:
             showing = asyncio.ensure_future(
@@ -162,9 +162,9 @@ class TerminalPrompts:
                 if question.withdrawn:
                     if self._leaving:
                         return
-                    _print_dim("the server has taken its question back")
+                    _print_dim("the server has withdrawn its question")
                 elif question.over:
-                    _print_dim(f"nobody has answered within {self.bridge.cap:g} s: the answer is no")
+                    _print_dim(f"no answer within {self.bridge.cap:g} s: the question is declined")
                 else:
                     question.cancel()
             except PromptAborted:
@@ -177,21 +177,21 @@ class TerminalPrompts:
 
 
 def _accept_defaults(question: OpenQuestion) -> None:
-    from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - few are asked
+    from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - few servers ask
 
     try:
         question.accept({})
     except Mismatch as error:
-        _print_problem(f"that is no answer to {question.server}, which asks: {_line(question.message)}: {error}")
+        _print_problem(f"the defaults do not fit the form of {question.server} ({_line(question.message)}): {error}")
         question.decline()
 
 
 async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
-    """One field after the other; those that do not fit the form after all are asked again."""
+    """Ask the fields one after the other; fields that the form's schema rejects are asked again."""
     from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - as above
 
     _print_question(f"{question.server} asks:", question.message)
-    _print_dim("Ctrl-C to answer nothing, twice to leave; an empty line for what stands in brackets")
+    _print_dim("Ctrl-C cancels the question, twice ends the command; an empty line takes the value in brackets")
     answers: dict[str, Any] = {}
     fields = question.fields
     while True:
@@ -203,7 +203,7 @@ async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
         try:
             question.accept({name: value for name, value in answers.items() if value is not None})
         except Mismatch as error:
-            _print_problem(f"that does not fit the form: {error}")
+            _print_problem(f"the answers do not fit the form: {error}")
             wrong = {problem.path[0] for problem in error.errors if problem.path}
             fields = [each for each in question.fields if each.name in wrong] or question.fields
         else:
@@ -227,24 +227,26 @@ async def _ask_field(field: FormField, prompt: TerminalInput) -> Any:
 
 
 async def _open_page(question: OpenQuestion, prompt: TerminalInput) -> None:
-    """Show the whole address, and open it for a user that agrees. Only their browser fetches it."""
+    """Show the whole address, and open it in the user's browser if the user agrees. The command itself never fetches it."""
     url = str(question.url)
     _print_question(f"{question.server} sends you to a page:", question.message)
     echo(f"  {visible(url)}", error=True)
     if not is_safe_url(url):
-        _print_problem("that is no plain address, and is not opened: it holds a quote, a space, a control or the like")
+        _print_problem(
+            "the address is not opened: it has a quote, a space, a control character or another unsafe character"
+        )
         question.decline()
         return
     if not await prompt.confirmed("Open it in your browser?"):
         question.decline()
         return
     if not await _open_browser(url):
-        echo("no browser opens here: go there yourself", error=True)
+        echo("no browser could be started: open the address yourself", error=True)
     question.accept()
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether a browser's command line may get it: nothing in it that a shell, a script or a terminal on the way there could read as its own."""
+    """Whether the URL may be passed to a browser's command line: it has no character that a shell, a script or a terminal could interpret."""
     return (
         url.lower().startswith(("http://", "https://"))
         and url.isascii()
@@ -258,19 +260,19 @@ async def _open_browser(url: str) -> bool:
         async with asyncio.timeout(_OPENS_WITHIN):
             return await Threads(1).run(webbrowser.open, url)
     except TimeoutError:
-        return True  # some do not come back before they are closed
+        return True  # some browsers keep `open` waiting until they are closed
     except (OSError, webbrowser.Error):
         return False
 
 
-# --- what servers say, as it may be shown
+# --- Output of servers' texts, escaped and bounded.
 
 
 def _print_question(who: str, message: str) -> None:
     first, *more = visible(message, _LONGEST_MESSAGE, lines=True).split("\n")
     echo(f"{styled(who, 'name')} {first}", error=True)
     for line in more:
-        echo(f"  {line}", error=True)  # indented, so that nothing of it looks like ours
+        echo(f"  {line}", error=True)  # indented, so that a server's line cannot look like one of greenroom's
 
 
 def _line(text: str) -> str:
@@ -289,9 +291,9 @@ def _print_problem(text: str) -> None:
     echo(styled(f"  {visible(text, _LONGEST_MESSAGE)}", "bad"), error=True)
 
 
-# --- Lines that the user types, awaited in the loop: whatever else goes on goes on, and a task that needs no answer any more stops waiting for it.
-# No thread sits in a read that cannot be ended, so Ctrl-C is heard, a question can be taken back, and the interpreter ends without a thread that holds
-# its stdin. What was typed before a question was there is no answer to it, and is thrown away.
+# --- Lines that the user types, read by the event loop.
+# The alternative is a thread in `input()`: it cannot be interrupted, so a withdrawn question would keep the terminal, Ctrl-C would come late, and the
+# interpreter would wait for the thread at exit. Input that was typed before a question appeared is discarded: it cannot be an answer to that question.
 
 _LONGEST: Final = 1 << 16
 _YES: Final = frozenset(("y", "yes"))
@@ -299,11 +301,11 @@ _NO: Final = frozenset(("n", "no"))
 
 
 class PromptAborted(Exception):
-    """The user has turned away: the terminal's end of file."""
+    """The user has closed the input (end of file) instead of answering."""
 
 
 class TerminalInput:
-    """The terminal, where one question is asked after the other."""
+    """Questions to the user on a terminal, one at a time."""
 
     def __init__(self, stdin: int | None = None) -> None:
         """`stdin` is the descriptor to read from."""
@@ -312,22 +314,22 @@ class TerminalInput:
         self._interrupted = False
 
     def begin(self) -> None:
-        """Something new is asked: forget what was typed for anything else."""
+        """Discard pending input before a new question."""
         self._typed = b""
         try:
-            import termios  # noqa: PLC0415 - it is not everywhere
+            import termios  # noqa: PLC0415 - not available on Windows
         except ImportError:
             return
         if os.isatty(self._stdin):
             termios.tcflush(self._stdin, termios.TCIFLUSH)
 
     async def ask(self, question: str, usual: str = "") -> str:
-        """What was typed: nothing for what stands in brackets, which is only a picture of it. Raises `PromptAborted`."""
+        """The typed line; empty if the user takes `usual`, which is shown in brackets. Raises `PromptAborted`."""
         echo(f"{question}{f' [{usual}]' if usual else ''}: ", error=True, newline=False)
         return (await self._line()).strip()
 
     async def confirmed(self, question: str, *, default: bool = False) -> bool:
-        """Yes or no. Raises `PromptAborted`."""
+        """Ask a yes-or-no question; an empty line is the default. Raises `PromptAborted`."""
         while True:
             echo(f"{question} [{'Y/n' if default else 'y/N'}]: ", error=True, newline=False)
             word = (await self._line()).strip().casefold()
@@ -338,7 +340,7 @@ class TerminalInput:
             echo(styled(f"  {word!r} is neither yes nor no", "bad"), error=True)
 
     async def _line(self) -> str:
-        """One line, without its end."""
+        """Read one line, without its newline."""
         while b"\n" not in self._typed and len(self._typed) < _LONGEST:
             got = await self._read()
             if not got:
@@ -348,24 +350,26 @@ class TerminalInput:
         return line[:_LONGEST].decode(errors="replace")
 
     async def _read(self) -> bytes:
-        """What there is, as soon as there is something; nothing at the end."""
+        """Read available input, waiting for the first byte; empty at end of file."""
         loop = asyncio.get_running_loop()
         there = asyncio.Event()
         try:
             loop.add_reader(self._stdin, there.set)
-        except NotImplementedError:  # on Windows a thread sits in the read, and what it gets is the next one's
+        except (
+            NotImplementedError
+        ):  # Windows: a thread reads, and a line that arrives after a withdrawal goes to the next question
             return await Threads(1).run(os.read, self._stdin, _LONGEST)
         try:
             await there.wait()
             return os.read(self._stdin, _LONGEST)
-        except OSError:  # the terminal has gone
+        except OSError:  # the terminal was closed
             return b""
         finally:
             loop.remove_reader(self._stdin)
 
     @contextmanager
     def interruptible(self) -> Generator[asyncio.Event]:
-        """While it lasts, the first Ctrl-C of all sets the event; any other is the program's own, and ends it."""
+        """Have the first Ctrl-C of the program set the event; any later Ctrl-C interrupts the program as usual."""
         left = asyncio.Event()
         before = signal.getsignal(signal.SIGINT)
         if self._interrupted or not callable(before) or threading.current_thread() is not threading.main_thread():
@@ -373,14 +377,14 @@ class TerminalInput:
             return
         loop = asyncio.get_running_loop()
 
-        def heard(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
+        def on_sigint(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signals call it
             self._interrupted = True
             signal.signal(signal.SIGINT, before)
             loop.call_soon_threadsafe(left.set)
 
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, on_sigint)
         try:
             yield left
         finally:
-            if signal.getsignal(signal.SIGINT) is heard:
+            if signal.getsignal(signal.SIGINT) is on_sigint:
                 signal.signal(signal.SIGINT, before)

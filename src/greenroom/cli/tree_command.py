@@ -1,4 +1,4 @@
-"""``greenroom tree``: the processes of a server or host that runs, and what each is at."""
+"""``greenroom tree``: shows the processes of a running server or host, and what each of them does."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 _STYLES = {"ready": "good", "starting": "odd", "stopping": "odd", "stopped": "odd"}
 _MOST_LISTED = 12
-"""So many of a kind under one parent are counted instead of listed."""
+"""Above this number, processes of one kind under one parent are counted instead of listed."""
 
 
 def tree(*, which: str | None, watch: bool, every: bool, json: bool) -> None:
-    """Show it, once or over and over."""
+    """Show the tree once, or every second with `watch`."""
     path = _chosen_socket(which)
     while True:
-        seen = _read_tree(path)
+        snapshot = _read_tree(path)
         if json:
-            print_json(seen)
+            print_json(snapshot)
         else:
             if watch:
                 clear_screen()
-            for line in tree_lines(seen, every=every):
+            for line in tree_lines(snapshot, every=every):
                 echo(line)
         if not watch:
             return
@@ -46,10 +46,12 @@ def _chosen_socket(which: str | None) -> Path:
     if len(found) == 1:
         return found[0].path
     if not found:
-        what = "nothing that runs can be looked at" if which is None else f"there is no {which!r} that can be looked at"
+        what = (
+            "no running program can be inspected" if which is None else f"no running program {which!r} can be inspected"
+        )
         raise CommandFailed(UNREACHABLE, f"{what}: start it with --inspect, or run(…, inspect=True)")
     names = ", ".join(f"{each.name} ({each.pid})" for each in found)
-    raise UsageError(f"say which one: {names}")
+    raise UsageError(f"name one of them: {names}")
 
 
 def _read_tree(path: Path) -> Mapping[str, Any]:
@@ -58,25 +60,25 @@ def _read_tree(path: Path) -> Mapping[str, Any]:
     try:
         return read_snapshot(path)
     except OSError as error:
-        raise CommandFailed(UNREACHABLE, f"{path}: {error.strerror or error}: has it ended?") from None
+        raise CommandFailed(UNREACHABLE, f"{path}: {error.strerror or error}: the program may have ended") from None
 
 
-def tree_lines(seen: Mapping[str, Any], *, every: bool = False) -> Iterator[str]:
-    """The tree, line by line. Many of a kind are one line, unless `every` one is wanted."""
-    late = f", {seen['lag'] * 1000:.0f} ms late" if seen["lag"] > 0.05 else ""  # noqa: PLR2004 - what a user would notice
-    leaked = f", {seen['leaked']} leaked" if seen["leaked"] else ""
-    count = len(seen["processes"])
-    yield f"{styled(seen['name'], 'name')} (process {seen['pid']}): {count} processes{late}{leaked}"
-    for url in seen["urls"]:
+def tree_lines(snapshot: Mapping[str, Any], *, every: bool = False) -> Iterator[str]:
+    """The tree as lines. Many processes of one kind are one line, unless `every` is set."""
+    late = f", {snapshot['lag'] * 1000:.0f} ms late" if snapshot["lag"] > 0.05 else ""  # noqa: PLR2004 - what a user would notice
+    leaked = f", {snapshot['leaked']} leaked" if snapshot["leaked"] else ""
+    count = len(snapshot["processes"])
+    yield f"{styled(snapshot['name'], 'name')} (process {snapshot['pid']}): {count} processes{late}{leaked}"
+    for url in snapshot["urls"]:
         yield f"  {url}"
     below: dict[str | None, list[Mapping[str, Any]]] = {}
-    known = {each["pid"] for each in seen["processes"]}
-    servers: Sequence[Mapping[str, Any]] = seen.get("servers", ())
+    known = {each["pid"] for each in snapshot["processes"]}
+    servers: Sequence[Mapping[str, Any]] = snapshot.get("servers", ())
     of = {each["pid"]: each for each in servers}
-    for each in seen["processes"]:
+    for each in snapshot["processes"]:
         below.setdefault(each["parent"], []).append({**each, "server": of.get(each["pid"])})
     for each in servers:
-        if each["pid"] not in known:  # parked, or between two lives: nothing of it runs
+        if each["pid"] not in known:  # parked, or between two attempts: no process runs for it
             below.setdefault(each["parent"], []).append(_server_without_process(each))
     roots = [each for parent, some in below.items() if parent not in known for each in some]
     yield from _branches(roots, below, "", every=every)
@@ -105,7 +107,7 @@ def _branches(
 
 
 def _server_without_process(server: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A server without a process, as one of those among which it would be."""
+    """A tree node for an upstream server that has no process at the moment."""
     nothing = {"names": (), "activity": "idle", "waiting": 0, "bound": None, "calls": None}
     return {**nothing, "pid": "", "behaviour": "UpstreamTree", "label": f"upstream {server['id']}", "server": server}
 
@@ -125,13 +127,13 @@ def _process_line(each: Mapping[str, Any]) -> str:
 
 
 def _server_notes(server: Mapping[str, Any]) -> Iterator[str]:
-    """How a server of a host is, why, when it is tried again, and what it is at."""
+    """Notes on a host's server: its state, the reason, the next attempt, and its calls."""
     state, reason, url = (visible(server[part]) for part in ("state", "reason", "sign_in_url"))
     shown = styled(state.replace("_", " "), _STYLES.get(state, "bad"))
     yield f"{shown}: {reason}" if reason else shown
     if url and url not in reason:
         yield f"sign in at {url}"
     if (due := server["next_attempt"]) is not None:
-        yield f"next attempt in {due:.1f} s" if due else "tried again now"
+        yield f"next attempt in {due:.1f} s" if due else "attempt under way"
     if count := server["in_progress"]:
         yield f"{count} call{'s' if count > 1 else ''} in progress"

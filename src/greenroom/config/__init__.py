@@ -1,1 +1,1 @@
-"""Servers in files: what may stand there, what is wrong with it, and which servers a host is to have."""
+"""Configuration files: reading and checking `greenroom.toml` and other programs' files, and keeping a host's servers in line with them."""

@@ -1,9 +1,8 @@
-"""From files to a `HostConfig`: all of them read, every mistake told, and whatever is right kept.
+"""Reads configuration files into a `HostConfig`: reports every mistake, and keeps every server without one.
 
-A later file's server replaces an earlier one's of the same name, all of it, also when it has a mistake: its author did not mean the other. What
-is wrong with one server affects that server only. Only permissions are not: where a file that may deny something cannot be understood, nothing is
-allowed without asking. And a project's file, which came with whatever was cloned, allows nothing of the user's servers, nor takes away what the user
-denies or wants to be asked about.
+A server of a later file replaces the whole server of the same name from an earlier file, even if it has a mistake: its author did not mean the earlier one. A
+mistake in one server affects that server only. Permissions are the exception: if a file that may deny something cannot be read, nothing is allowed without
+asking. A project's file may come with a cloned repository: it allows nothing for the user's servers, and removes none of the user's denials and questions.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ if TYPE_CHECKING:
     from .program_imports import ImportedServer
 
 _MOST_RULES: Final = 2000
-"""Each rule is held against each that comes before it; of more than so many it is not told which are of no use."""
+"""Above this number of rules, rules without effect are not reported: each is compared with all earlier ones."""
 
 
 @dataclass(slots=True)
 class ServerEntry:
-    """A server as it stands in a file."""
+    """A server's table in a file, with its mistakes."""
 
     name: str
     document: ParsedFile
@@ -70,7 +69,7 @@ class ServerEntry:
     imported: ImportedServer | None = None
 
     def add(self, path: KeyPath, what: str, hint: str = "", *, harmless: bool = False) -> None:
-        """Something is wrong with it; `path` is inside of its table, in our own words."""
+        """Add a mistake at `path` in the server's table, in greenroom's field names."""
         words: Mapping[str, str] = {} if self.imported is None else self.imported.words
         own = (words.get(str(path[0]), path[0]), *path[1:]) if path else ()
         name = ".".join(map(str, own)) or None
@@ -81,18 +80,18 @@ class ServerEntry:
         )
 
     def source(self, path: KeyPath = ()) -> Source:
-        """Where something in it stands."""
+        """The file and line of a field."""
         return self.document.source((*self.path, *path))
 
     @property
     def allows(self) -> bool:
-        """Whether its rules allow something, or may be meant to: a block that is none holds anything."""
+        """Whether its rules allow something; a permissions value that is not a table counts as allowing."""
         block = self.table.get("permissions") if is_object(self.table) else None
         return bool(block.get("allow")) if is_object(block) else bool(block)
 
     @property
     def good(self) -> bool:
-        """Whether it can be used."""
+        """Whether it has no mistakes except warnings."""
         return all(one.harmless for one in self.mistakes)
 
 
@@ -102,10 +101,10 @@ def read(
     project: str | os.PathLike[str] | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> HostConfig:
-    """Read these files, the later ones before the earlier; without any, the user's and the project's. Raises nothing.
+    """Read these files, of which later ones take precedence; without any, the user's and the project's file. Mistakes are returned, not raised.
 
-    `project` is the folder of the project: what `${CLAUDE_PROJECT_DIR}` stands for, and where its file is looked for. `inputs` answer what
-    a file of VS Code's would ask for.
+    `project` is the project's folder: the value of `${CLAUDE_PROJECT_DIR}`, and the place of the project's file. `inputs` answer the inputs of
+    VS Code files.
     """
     variables = os.environ if environment is None else environment
     folder = current_folder() / project if project is not None else project_folder(variables)
@@ -127,17 +126,17 @@ class _ConfigReader:
         self._entries: dict[str, ServerEntry] = {}
         self._rules: list[Rule] = []
         self._strict_rules: dict[str, tuple[Rule, ...]] = {}
-        """What the user denies, or is to be asked about, of servers that a project has replaced,"""
+        """The user's deny and ask rules of servers that a project's file has replaced,"""
         self._allowed = False
-        """and whether anything of those was allowed."""
+        """and whether such a server had allow rules."""
         self._doubtful = False
-        """Whether there may have been something that denies, which could not be read."""
+        """Whether a part that may hold deny rules could not be read."""
         self._environment, self._mistakes = Environment.of(variables)
 
     # --- files
 
     def read_default_files(self) -> None:
-        """The user's file and the project's, as far as they are there."""
+        """Read the user's file and the project's file, if they exist."""
         user = user_file()
         self._files.append(user)
         if exists(user, unsure=True):
@@ -157,11 +156,11 @@ class _ConfigReader:
                 continue
             self.read_file(path, self._project)
         for path in here[1:]:
-            what = f"is not looked at: there is {here[0]} as well"
+            what = f"is ignored, because {here[0]} exists as well"
             self._mistakes.append(Mistake(Source(str(path), 0), None, None, what, "keep one of them", harmless=True))
 
     def read_file(self, path: Path, folder: Path | None = None) -> None:
-        """One file, and what it imports."""
+        """Read a file and its imports."""
         document = self._load(path, folder)
         if not document.readable:
             self._doubtful = self._doubtful or document.toml
@@ -180,7 +179,7 @@ class _ConfigReader:
             else:
                 self._mistakes.append(document.mistake(keys, what, hint))
                 self._doubtful = self._doubtful or keys[:1] == ("permissions",)
-        if book.full:  # then not all of it was judged
+        if book.full:  # the check stopped before the end of the file
             self._doubtful = True
             for entry in own.values():
                 if entry.good:
@@ -199,7 +198,7 @@ class _ConfigReader:
             self._global(document, [keys for keys, _, _ in book.mistakes], None if folder is None else frozenset(found))
 
     def _keep_strict_rules(self, entry: ServerEntry) -> None:
-        """It is the user's, and a project's takes its place: what it allows goes with it, and nothing else does."""
+        """Keep the deny and ask rules of a user's server that the project's file replaces; its allow rules are dropped."""
         self._allowed = self._allowed or entry.allows
         block = entry.table.get("permissions") if is_object(entry.table) else None
 
@@ -219,7 +218,7 @@ class _ConfigReader:
         return document
 
     def _import_file(self, document: ParsedFile, keys: KeyPath, name: str, seen: dict[str, ServerEntry]) -> None:
-        """The servers of another program's file."""
+        """Import the servers of another program's file."""
         text, problems = self._variables_for().expand(name)
         self._mistakes += [document.mistake(keys, one.what, one.hint) for one in problems]
         if problems:
@@ -230,12 +229,12 @@ class _ConfigReader:
             self._mistakes.append(document.mistake(keys, error.what, error.hint))
             return
         if path.suffix.lower() != ".json":
-            hint = "only those of other programs are imported"
-            self._mistakes.append(document.mistake(keys, "is no JSON file", hint))
+            hint = "only JSON files of other programs can be imported"
+            self._mistakes.append(document.mistake(keys, "is not a JSON file", hint))
             return
         self._files.append(path)
         other = load(path)
-        for one in other.mistakes:  # what is not there is told where it is named, and as it is named
+        for one in other.mistakes:  # a missing file is reported at the line that names it
             named = document.mistake(keys, f"{one.what} ({name})", one.hint)
             self._mistakes.append(one if one.source.line else named)
         if other.readable:
@@ -257,9 +256,9 @@ class _ConfigReader:
             for length in range(len(keys), 0, -1):
                 entry = at.get(keys[:length])
                 if entry is not None:
-                    hint = "" if length < len(keys) else "give one of them another name"
+                    hint = "" if length < len(keys) else "rename one of them"
                     line = document.lines.of(first)
-                    entry.add(keys[length:], f"stands there twice, first in line {line}", hint)
+                    entry.add(keys[length:], f"is defined twice, first in line {line}", hint)
                     break
         if seen is None:
             self._entries |= mine
@@ -267,15 +266,15 @@ class _ConfigReader:
         for name, entry in mine.items():
             if name in seen:
                 other = seen[name].source()
-                entry.add((), f"is imported twice, also from {other}", "give one of them another name")
+                entry.add((), f"is imported twice, also from {other}", "rename one of them")
             seen[name] = entry
 
     def _entry(self, document: ParsedFile, path: KeyPath, value: Any, into: dict[str, ServerEntry]) -> None:
         written = str(path[-1])
         name = valid_name(written)
         if not name:
-            what = "has a name without a letter, digit, _ or -"
-            self._mistakes.append(Mistake(document.source(path), written, None, what, "give it another one"))
+            what = "has a name without any letter, digit, _ or -"
+            self._mistakes.append(Mistake(document.source(path), written, None, what, "rename it"))
             return
         if not is_object(value):
             entry = ServerEntry(name, document, path, {})
@@ -287,16 +286,16 @@ class _ConfigReader:
                 entry.add((one.field,), one.what, one.hint, harmless=one.harmless)
             _check_entry(entry)
         if name in into:
-            entry.add((), f"would be called {name}, as that of line {into[name].source().line}", "give it another name")
+            entry.add((), f"would be called {name}, like the server in line {into[name].source().line}", "rename it")
         elif name != written:
-            hint = "a name has 1 to 32 letters, digits, _ and - here"
-            entry.add((), f"is what {quoted(written)} is called here", hint, harmless=True)
+            hint = "names have 1 to 32 letters, digits, _ and -"
+            entry.add((), f"is the name for {quoted(written)}", hint, harmless=True)
         into[name] = entry
 
-    # --- what holds for all
+    # --- settings for all servers
 
     def _global(self, document: ParsedFile, wrong: Iterable[KeyPath], only: frozenset[str] | None) -> None:
-        """`only` are the servers of which it may allow anything, where those are not all."""
+        """Add the file's global rules. `only` are the servers to which its allow rules apply; None for all."""
         block = document.value.get("permissions")
         if not is_object(block):
             return
@@ -322,7 +321,7 @@ class _ConfigReader:
     # --- servers
 
     def result(self) -> HostConfig:
-        """All of it."""
+        """The configuration from all files that were read."""
         servers: dict[str, ServerConfig] = {}
         failed: dict[str, tuple[Mistake, ...]] = {}
         for name, entry in self._entries.items():
@@ -351,18 +350,18 @@ class _ConfigReader:
         table = entry.table
         if not is_object(table):
             return None
-        if table.get("disabled") is True:  # what it needs need not be there
+        if table.get("disabled") is True:  # its variables and files need not exist
             return ServerConfig(name=entry.name, source=entry.source(), disabled=True, written=table)
         variables = self._variables_for(entry.document)
         return build_server(entry, table if entry.good else valid_part(entry, variables), variables, self._environment)
 
     def _in_order(self, mistakes: Iterable[Mistake]) -> tuple[Mistake, ...]:
-        """As one meets them when one goes through the files."""
+        """The mistakes in the order of files and lines."""
         order = {str(path): number for number, path in enumerate(self._files)}
         return tuple(sorted(mistakes, key=lambda one: (order.get(one.source.file, -1), one.source.line)))
 
     def _with_dead_rules(self, config: HostConfig) -> HostConfig:
-        """Rules that can never decide are told; where some could not be read, none allows anything."""
+        """Report rules that can never decide; if some rules could not be read, remove all allow rules."""
         dead: list[Mistake] = []
         permissions = config.permissions
         looked = permissions.dead([*config.servers, *config.failed]) if len(permissions.rules) <= _MOST_RULES else ()
@@ -371,7 +370,7 @@ class _ConfigReader:
             source = Source(file, int(line)) if line.isdigit() else Source(rule.where, 0)
             what = f"{rule.pattern!r} can never match: {why}"
             idle = rule.verdict == "deny" and ("no server" in why or "is a server" in why)
-            hint = "so it denies nothing: put the name right, or take it out" if idle else "take it out"
+            hint = "so it denies nothing: correct the name, or remove the rule" if idle else "remove it"
             dead.append(Mistake(source, rule.server, f"permissions.{rule.verdict}", what, hint, harmless=True))
         config = replace(config, mistakes=self._in_order((*config.mistakes, *dead)))
         if not self._doubtful:
@@ -394,13 +393,13 @@ def _without_allow(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(one for one in rules if one.verdict != "allow")
 
 
-# --- From what is written to what is meant: variables in place, defaults filled in, and one frozen `ServerConfig` as the result.
-# Only what was judged good is built; what can still be wrong is what the file alone does not show: a variable that is not set, an address that is
-# none once its variables are in place. Of a server with mistakes the rest is built all the same, and thrown away: so all that is wrong with it is told.
+# --- From a checked table to a frozen `ServerConfig`: variables expanded, defaults filled in.
+# Mistakes found here are those that the file alone does not show: an unset variable, a URL that is invalid after expansion. The valid part of a server with
+# mistakes is built as well and thrown away, so that all of its mistakes are reported at once.
 
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
 _COPIED: Final = ("transport", "command", "url", "oauth", "isolation", "away", "disabled")
-"""Fields that are what is written, or the default of `ServerConfig`."""
+"""Fields that are copied as written; their defaults are those of `ServerConfig`."""
 _VERDICTS: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
 _ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*+(?P<value>.*)")
 
@@ -408,7 +407,7 @@ _ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-
 def build_server(
     entry: ServerEntry, table: Mapping[str, Any], variables: Variables, environment: Environment
 ) -> ServerConfig:
-    """The server. What is wrong is told, and then it is not to be used."""
+    """Build the server. If mistakes are added to `entry`, the result must not be used."""
     found = _expanded(entry, table, variables)
     env = {**_env_file(entry, variables), **found.get("env", {})}
     limits: dict[str, Any] = {"output_tokens": environment.output_tokens, **found.get("limits", {})}
@@ -420,7 +419,7 @@ def build_server(
         oauth = OAuthConfig(**settings)
     restart = RestartPolicy(**_with_integers(found.get("restart", {}), "intensity", "park_after"))
     if restart.longest < restart.first:
-        entry.add(("restart", "longest"), f"has to be no less than first, which is {restart.first:g}")
+        entry.add(("restart", "longest"), f"has to be at least first, which is {restart.first:g}")
     headers = dict(found.get("headers", {}))
     _check_header_case(entry, headers)
     cwd = found.get("cwd")
@@ -444,10 +443,10 @@ def build_server(
 
 
 def valid_part(entry: ServerEntry, variables: Variables) -> dict[str, Any]:
-    """What can be built of a table with mistakes. Of the fields that are wrong the variables are looked at, and what is wrong with those told."""
+    """The fields of a table without mistakes. The variables in wrong fields are expanded as well, to report mistakes in them."""
     book = MistakeCollector()
     SERVER.check(entry.table, (), book)
-    if book.full:  # not all of it was judged
+    if book.full:  # the check stopped before the end of the table
         return {}
     wrong = {keys[0] for keys, _, _ in book.mistakes if keys}
     for name in _EXPANDED:
@@ -458,7 +457,7 @@ def valid_part(entry: ServerEntry, variables: Variables) -> dict[str, Any]:
 
 
 def _texts(value: Any, path: KeyPath, deep: int = 2) -> Iterator[tuple[KeyPath, str]]:
-    """The texts in it, as deep as any field has some."""
+    """The texts in a value, down to the depth that fields have."""
     if isinstance(value, str):
         yield path, value
     elif deep and is_array(value):
@@ -470,13 +469,13 @@ def _texts(value: Any, path: KeyPath, deep: int = 2) -> Iterator[tuple[KeyPath, 
 
 
 def _check_header_case(entry: ServerEntry, headers: Mapping[str, str]) -> None:
-    """To a server the case of a header's letters is nothing, so of two that differ only in it one would vanish."""
+    """Report headers that differ only in case: header names are case-insensitive, so one of them would be lost."""
     first: dict[str, str] = {}
     for name in headers:
         other = first.setdefault(name.lower(), name)
         if other != name:
             line = entry.source(("headers", other)).line
-            entry.add(("headers", name), f"stands there twice, first as {other} in line {line}", "keep one of them")
+            entry.add(("headers", name), f"is defined twice, first as {other} in line {line}", "keep one of them")
 
 
 def rules_of(
@@ -499,7 +498,7 @@ def rules_of(
 
 
 def _with_integers(table: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """A number such as 3.0 is a whole one."""
+    """Convert numbers such as 3.0 to int in the named fields."""
     return {name: int(value) if name in names else value for name, value in table.items()}
 
 
@@ -512,7 +511,7 @@ def _expanded(entry: ServerEntry, table: Mapping[str, Any], variables: Variables
         if name in found:
             before = len(entry.mistakes)
             found[name] = _expand(entry, found[name], (name,), variables)
-            if len(entry.mistakes) == before:  # what has a hole in it is not judged by its looks as well
+            if len(entry.mistakes) == before:  # a text with an unset variable is not checked further
                 _check_expanded(entry, name, table[name], found[name])
     return found
 
@@ -531,12 +530,12 @@ def _expand(entry: ServerEntry, value: Any, path: KeyPath, variables: Variables)
 
 
 def _check_expanded(entry: ServerEntry, name: str, written: Any, value: Any) -> None:
-    """What the variables have made of it has to be right as well. It may be a secret, so it is not said."""
+    """Check an expanded value. It may be a secret, so mistakes do not quote it."""
     if value != written:
         book = MistakeCollector()
         SERVER.fields[name].kind.check(value, (name,), book)
         for path, what, _ in book.mistakes:
-            entry.add(path, f"{what}, once its variables are in place", "see what they are set to")
+            entry.add(path, f"{what}, after its variables are expanded", "check the variables' values")
         if book.mistakes:
             return
     if name == "url" and value:
@@ -547,7 +546,7 @@ def _check_expanded(entry: ServerEntry, name: str, written: Any, value: Any) -> 
 
 
 def _env_file(entry: ServerEntry, variables: Variables) -> dict[str, str]:
-    """A file of variables, one a line. Nothing in it is expanded."""
+    """The variables of an envFile, one per line. Nothing in it is expanded."""
     name = None if entry.imported is None else entry.imported.env_file
     if name is None:
         return {}
@@ -566,7 +565,7 @@ def _env_file(entry: ServerEntry, variables: Variables) -> dict[str, str]:
             continue
         pair = _ENV_LINE.fullmatch(line.strip())
         if pair is None or "\0" in line:
-            entry.add(("envFile",), f"line {number} of {name} is no variable", "write NAME=value")
+            entry.add(("envFile",), f"line {number} of {name} is not a variable", "write NAME=value")
             continue
         value = pair["value"]
         quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
@@ -574,7 +573,7 @@ def _env_file(entry: ServerEntry, variables: Variables) -> dict[str, str]:
     return found
 
 
-# --- One server of a configuration by its name, for a caller that wants only that one: a command at the terminal.
+# --- One configured server by its name, for commands.
 
 
 def server_named(name: str, path: str | os.PathLike[str] | None = None) -> ServerConfig:
@@ -589,5 +588,5 @@ def server_named(name: str, path: str | os.PathLike[str] | None = None) -> Serve
             raise BadConfig(whole)
         raise ConfigError(f"no server is called {name!r}; {known_servers(name, [*config.servers, *config.failed])}")
     if server.disabled:
-        raise ConfigError(f"{server.source}: server {name} is disabled; take that out to use it")
+        raise ConfigError(f"{server.source}: server {name} is disabled; remove disabled to use it")
     return server

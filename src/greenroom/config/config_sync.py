@@ -1,14 +1,14 @@
-"""A host's servers as its configuration has them: what is wanted, what runs, and what is read again when a file changes.
+"""Keeps a host's servers in line with its configuration, and reloads the configuration when a file changes.
 
 ::
 
-    household (one_for_one)
-    ├─ works (one_for_all)
+    config_sync (one_for_one)
+    ├─ sync_tree (one_for_all)
     │   ├─ jobs          one job for each server that is being added, replaced or removed
-    │   └─ reconciler    compares what is wanted with what runs
-    └─ watcher           looks whether a file has changed; only where that was asked for
+    │   └─ reconciler    compares the configured servers with the running ones, and starts jobs
+    └─ watcher           checks the files for changes; only with `watch`
 
-`ConfigSync` is no process. It holds what outlives each of them, so that a process that dies is succeeded by one that goes on from what is there.
+`ConfigSync` is an object, not a process. It holds the state that outlives these processes: a restarted reconciler or watcher continues from it.
 """
 
 from __future__ import annotations
@@ -59,83 +59,83 @@ _log: Final = logging.getLogger("greenroom.config")
 _INTENSITY, _PERIOD = 5, 10.0
 _MOST_LOGGED: Final = 50
 _RECONCILER_WITHIN: Final = 5.0
-"""How long to wait for a reconciler that is being started again, in seconds."""
+"""How long to wait for a restarting reconciler, in seconds."""
 READY_WITHIN: Final = 5.0
-"""How long a changed server may take to be ready before its name moves to it all the same, in seconds."""
+"""How long a changed server may take to be ready before its name moves to it in any case, in seconds."""
 
 
 class SyncedHost(Protocol):
-    """What a household has servers in: a host."""
+    """The host whose servers are kept in line with the configuration."""
 
     async def add(self, id: str, server: UpstreamSpec) -> None:
-        """One more."""
+        """Add a server."""
         ...
 
     async def replace(self, id: str, server: UpstreamSpec, *, ready_within: float = ...) -> None:
-        """Another one under the same id."""
+        """Replace a server under the same id."""
         ...
 
     async def remove(self, id: str) -> None:
-        """One less."""
+        """Remove a server."""
         ...
 
     async def forget(self, id: str) -> None:
-        """End what runs under that id and is not known to the host itself."""
+        """Stop processes under that id that the host itself does not know."""
         ...
 
     def has(self, id: str) -> bool:
-        """Whether there is such a server."""
+        """Whether the host has such a server."""
         ...
 
 
 @dataclass(eq=False, repr=False)
 class ConfigSync:
-    """One for a host that was made from files."""
+    """The configuration of a host that was made from files, and the state of its servers."""
 
     config: HostConfig
-    """What holds."""
+    """The configuration in force."""
     read: Callable[[], HostConfig]
-    """Reads the files again."""
+    """Reads the files."""
     _: KW_ONLY
     settings: ClientSettings | None = None
     sign_in: SignIn | None = None
     watch: float | None = None
-    """How often to look whether the files have changed."""
+    """The interval at which the files are checked for changes; None for no checks."""
     allows_by_default: bool = False
-    """Whether all is allowed where no rule allows anything."""
+    """Whether everything is allowed if no rule allows anything."""
 
     def __post_init__(self) -> None:
         self.key = CompanyKey.new("config_sync")
         self.latest = self.config
-        """What was read last, which may be wrong, and then does not hold."""
+        """The configuration that was read last; it is not in force if it has mistakes."""
         self.running: dict[str, ServerConfig] = {}
-        """How the servers that run are configured."""
+        """The configuration of each running server."""
         self.interrupted: set[str] = set()
-        """Servers at which a change was begun and has not succeeded: `running` may not be what runs there."""
+        """Servers with a change that was begun and has not succeeded: `running` may be wrong for them."""
         self.failures: dict[str, Exception] = {}
-        """Why a server is not as it is wanted."""
+        """The error of each server that could not be brought into its configured state."""
         self.rules = self._rules_for(self.config)
-        """Which rules hold."""
+        """The rules in force."""
         self.reconciler_started = Wakeup()
-        """Rings when a reconciler is there."""
+        """Wakes waiters when a reconciler has started."""
         self._rules_of_running: dict[str, RuleTransition] = {}
-        """Under which rules a server runs."""
+        """The rules that each running server was started under."""
         self._rules_of_changing: dict[str, RuleTransition] = {}
-        """The same of one about which something is being done."""
+        """The rules of the step under way for a server."""
         self._applied: Callable[[HostConfig], object] = lambda _: None
         self._host: SyncedHost | None = None
         self.jobs: Ref[TaskSupervisor] = Ref(self.name("jobs"), None)
         self.reconciler: Ref[Reconciler] = Ref(self.name("reconciler"), None)
 
     def __repr__(self) -> str:
-        return f"<Household of {', '.join(self.running) or 'nobody'}>"
+        return f"<ConfigSync: {', '.join(self.running) or 'no servers'}>"
 
     def name(self, role: str) -> ProcessName:
-        """What the process with that role is registered as."""
+        """The registered name of the process with that role."""
         return ProcessName(self.key, role)
 
     def child_spec(self) -> ChildSpec[Any]:
-        """Its processes."""
+        """The supervision tree of the reconciler and the watcher."""
         works = [
             child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
             child(Reconciler, self).but(id="reconciler", name=self.name("reconciler")),
@@ -148,19 +148,19 @@ class ConfigSync:
         return whole.but(id=self.key, name=self.name("config_sync"))
 
     def beside_host(self, host: ChildSpec[Any]) -> ChildSpec[Any]:
-        """A host's child, and the household beside it: neither is started anew for the other."""
+        """A supervisor of the host and of this tree; a restart of one does not restart the other."""
         both = child(SuccessorSupervisor, [host, self.child_spec()], intensity=_INTENSITY, period=_PERIOD)
         return both.but(id=f"{self.key} and its host", name=self.name("config_host"))
 
-    # --- at first
+    # --- start
 
     def initial_specs(self) -> dict[str, UpstreamSpec]:
-        """What a host is made with."""
+        """The specs of the servers that the host starts with."""
         specs: dict[str, UpstreamSpec] = {}
         for name, server in self.config.enabled.items():
             try:
                 specs[name] = self._spec(server)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is that server's trouble
+            except Exception as error:  # noqa: BLE001 - any error is recorded as this server's failure
                 self._record_failure(name, error)
             else:
                 self.running[name] = server
@@ -169,31 +169,31 @@ class ConfigSync:
         return specs
 
     def attach(self, host: SyncedHost, applied: Callable[[HostConfig], object]) -> None:
-        """Where it is from now on. `applied` hears what holds from now on, whenever that is something else."""
+        """Set the host. `applied` is called with each configuration that comes into force."""
         self._host = host
         self._applied = applied
 
     def _spec(self, server: ServerConfig) -> UpstreamSpec:
         return spec_of(server, self.settings, self.sign_in)
 
-    # --- when something is different
+    # --- changes
 
     @property
     def wanted(self) -> Mapping[str, ServerConfig]:
-        """The servers that are to run."""
+        """The servers that should run."""
         return self.config.enabled
 
     def step(self, name: str) -> SyncStep | None:
-        """What has to be done about one server; None when it is as it is wanted."""
+        """The step that brings a server into its configured state; None if it is in that state."""
         wanted = self.wanted.get(name)
         step = step_for(name, wanted, self.running.get(name))
         if name in self.interrupted and (step is None or step.kind == "adjust"):
-            # The change that was interrupted is not wanted any more, and may have been made by now.
+            # The interrupted change is no longer wanted, and may have been made.
             return SyncStep("remove", name, None) if wanted is None else SyncStep("replace", name, wanted)
         return step
 
     def accept(self, config: HostConfig) -> bool:
-        """Have this hold from now on, unless it is wrong: then everything stays as it is, and what is wrong is said. Returns whether it holds."""
+        """Put a configuration into force, unless it has mistakes; mistakes are logged. Returns whether it is in force."""
         before, self.latest = self.latest, config
         if config.mistakes != before.mistakes:
             self._log_mistakes(
@@ -213,13 +213,13 @@ class ConfigSync:
         return RuleTransition(config, self._other_rules, allows_by_default=self.allows_by_default)
 
     def _other_rules(self, name: str) -> list[RuleTransition]:
-        """The regimes whose rules count for a server beside those that are wanted."""
+        """The rules of a server's running and coming version, which count in addition to the rules in force."""
         return [
             one for each in (self._rules_of_running, self._rules_of_changing) if (one := each.get(name)) is not None
         ]
 
     def _is_settled(self, name: str) -> bool:
-        """Whether no server has to be started or stopped for it: there may be something else to be looked up at each call."""
+        """Whether no server has to be started or stopped; settings that are read at each call may still differ."""
         step = self.step(name)
         return step is None or step.kind == "adjust"
 
@@ -230,7 +230,7 @@ class ConfigSync:
             _log.warning("and %d more mistakes", len(mistakes) - _MOST_LOGGED)
 
     async def reload(self, config: HostConfig | None = None) -> tuple[SyncStep, ...]:
-        """Have this hold, or what the files say now; returned when the servers are as they are wanted. Raises `BadConfig`, and nothing is changed."""
+        """Put a configuration (or the current files) into force and wait until the servers follow. Raises `BadConfig`; then nothing is changed."""
         new = self.read() if config is None else config
         doing = steps(new.enabled, self.running)
         if not self.accept(new):
@@ -238,14 +238,14 @@ class ConfigSync:
         await self._wait_for_reconciler()
         if whereis(self.name("config_sync")) is None:
             for step in doing:
-                with suppress(Exception):  # it is that server's trouble, as it is where jobs do this
+                with suppress(Exception):  # `run_step` has recorded the failure, as it does for jobs
                     await self.run_step(step)
         else:
             await self.reconciler.within(None).call(Reconciler.settle)
         return doing
 
     async def _wait_for_reconciler(self) -> None:
-        """Between two reconcilers, wait for the next one: its jobs and those of a caller would be two at once for a server."""
+        """Wait for a restarting reconciler. Without it, a step made here could run at the same time as a job of the next reconciler."""
         until = asyncio.get_running_loop().time() + _RECONCILER_WITHIN
         while whereis(self.name("reconciler")) is None and whereis(self.name("config_sync")) is not None:
             left = until - asyncio.get_running_loop().time()
@@ -254,7 +254,7 @@ class ConfigSync:
             await self.reconciler_started.wait(left)
 
     async def run_step(self, step: SyncStep) -> None:
-        """Do what has to be done about one server. A trouble is kept, and raised."""
+        """Run a step for one server. A failure is recorded and raised."""
         name = step.name
         rules = self._rules_of_changing[name] = self._rules_of_step(step)
         try:
@@ -268,12 +268,12 @@ class ConfigSync:
             self._rules_of_changing.pop(name, None)
             if name not in self.running:
                 self._rules_of_running.pop(name, None)
-            elif self._is_settled(name):  # what holds by now may be something else than when this began
+            elif self._is_settled(name):  # another configuration may have come into force meanwhile
                 self._rules_of_running[name] = self.rules
         self.failures.pop(name, None)
 
     def _rules_of_step(self, step: SyncStep) -> RuleTransition:
-        """The rules that it was written with, though something else may be wanted by now."""
+        """The rules of the configuration that the step belongs to, which may no longer be in force."""
         server = step.server
         if server is None or self.wanted.get(step.name) is server:
             return self.rules
@@ -307,64 +307,64 @@ class ConfigSync:
         self.failures[name] = error
 
     def failure_text(self, name: str) -> str:
-        """What its trouble is, in a word."""
+        """The text of a server's failure."""
         error = self.failures[name]
         return str(error) if isinstance(error, GreenroomError) else f"{type(error).__name__}: {error}"
 
     def is_permanent(self, name: str) -> bool:
-        """Whether it is of no use to try again what failed: something is wrong with what was written, or with a function of the user's."""
+        """Whether a retry is useless: the configuration or a function of the user is wrong."""
         error = self.failures.get(name)
         return isinstance(error, ConfigError) or (error is not None and not isinstance(error, GreenroomError))
 
     # --- files
 
     def files(self) -> tuple[Path, ...]:
-        """What is to be watched: what the last reading looked for, and what holds came from."""
+        """The files to watch: those of the configuration in force, and those of the last reading."""
         return tuple(dict.fromkeys((*self.config.files, *self.latest.files)))
 
 
-# --- The reconciler compares the servers that are wanted with those that run, and has done what is missing: one job for each server, never two.
-# It looks at what is, not at what has changed: so it need not have been there when that happened, and of a hundred changes in a row only the last one is
-# carried out. A job is a process of its own, which takes the time that calls under way take; when it is over that server is looked at again.
+# --- The reconciler compares the configured servers with the running ones and starts the missing steps as jobs, never two for one server.
+# It works from the state and not from change events: so a restarted reconciler misses nothing, and of a hundred changes in a row only the last is carried
+# out. A job is a process of its own, because a step waits for calls under way; when a job ends, its server is compared again.
 
 _RETRY_AFTER: Final = 1.0
-"""In how many seconds to try again what failed."""
+"""Seconds before a failed step is repeated."""
 
 
 class _Retry(NamedTuple):
-    """To itself: it is time to try again."""
+    """Timer message of the reconciler: repeat a failed step."""
 
     name: str
 
 
 class Reconciler(GenServer):
-    """One in each household."""
+    """Starts a job for each server that is not in its configured state. Gets `Down` of its jobs, its timers, and calls of `reload`."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, sync: ConfigSync) -> None:
-        """The household whose servers they are."""
+        """`sync` holds the configuration and the state of the servers."""
         self._sync = sync
         self._jobs: dict[Monitor, SyncStep] = {}
         self._busy: set[str] = set()
         self._paused: set[str] = set()
         self._waiting: list[tuple[set[str], Caller[None]]] = []
-        """The callers that wait, and the servers that are to be at rest for each."""
+        """Waiting callers, each with the servers whose jobs it waits for."""
 
     async def init(self) -> None:
-        """Do what a predecessor has left undone."""
+        """Start jobs that a predecessor did not finish."""
         self._sync.reconciler_started.wake()
         await self.reconcile()
 
     async def reconcile(self) -> None:
-        """See to everything that is not as it is wanted."""
+        """Start a job for each server that is not in its configured state."""
         sync = self._sync
         for name in dict.fromkeys((*sync.running, *sync.wanted, *sync.interrupted)):
             await self._start_job(name)
         self._reply_to_settled()
 
     async def settle(self) -> None:
-        """The same; answered when all is as it is wanted, or cannot be."""
+        """Reconcile, and reply when the jobs have ended, with or without success."""
         self._paused.clear()
         for name in tuple(self._sync.failures):
             if name not in self._sync.wanted:
@@ -373,21 +373,21 @@ class Reconciler(GenServer):
         await self.reconcile()
         self._waiting.append((set(self._busy), caller))
         self._reply_to_settled()
-        return later()  # type: ignore[no-any-return]  # stands for the None that comes later
+        return later()  # type: ignore[no-any-return]  # the reply (None) is sent later
 
     async def _start_job(self, name: str) -> None:
         if name in self._busy or name in self._paused:
             return
         step = self._sync.step(name)
         if step is None:
-            self._sync.failures.pop(name, None)  # what failed is not wanted any more: the file was edited back
+            self._sync.failures.pop(name, None)  # the file was edited back, so the failed change is no longer wanted
             return
         self._busy.add(name)
         pid = await supervise_job(self._sync.jobs, _run_step, self._sync, step)
         self._jobs[monitor(pid)] = step
 
     async def handle_info(self, message: Any) -> Any:
-        """A job is over, or it is time."""
+        """Handle the end of a job, or a retry timer."""
         match message:
             case Down(ref=ref) if ref in self._jobs:
                 await self._on_job_done(self._jobs.pop(ref))
@@ -407,14 +407,14 @@ class Reconciler(GenServer):
             self._sync.failures.pop(name, None)
             return
         if left.server != step.server or left.kind != step.kind:
-            await self._start_job(name)  # something else is wanted by now, or half of it was done
+            await self._start_job(name)  # the configuration has changed meanwhile, or the step was done in part
             return
         self._paused.add(name)
         if not self._sync.is_permanent(name):
             send_after(_RETRY_AFTER, self.pid, _Retry(name))
 
     def _reply_to_settled(self) -> None:
-        """Answer each caller whose servers have no job any more: what is paused was tried, and what has changed since does not count."""
+        """Reply to callers whose servers have no job. A paused server counts as done: it was tried; later changes do not count."""
         for names, caller in self._waiting:
             names.intersection_update(self._busy)
             if not names:
@@ -422,52 +422,52 @@ class Reconciler(GenServer):
         self._waiting = [one for one in self._waiting if one[0]]
 
     def report_state(self) -> str:
-        """What is being done."""
-        return f"{len(self._jobs)} jobs, {len(self._paused)} to be tried again"
+        """Jobs and retries, for the report."""
+        return f"{len(self._jobs)} jobs, {len(self._paused)} waiting for a retry"
 
 
 async def _run_step(sync: ConfigSync, step: SyncStep) -> None:
     try:
         await sync.run_step(step)
     except Exception:  # noqa: BLE001
-        return  # the household knows, and so does a caller that looks at it
+        return  # `run_step` has recorded the failure
 
 
 async def _awaited(value: Any) -> Any:
     return await value if hasattr(value, "__await__") else value
 
 
-# --- The watcher looks whether a configuration's files have changed, and reads them when they have come to rest.
-# Files are looked at by time, number and size, every second or so, on the node's clock: that works on every system and every file system, also when a
-# file is replaced by a rename, comes into being, or goes. A file that changes all the time is read now and then all the same; what is read while it
-# changes counts for nothing. A file that is wrong changes nothing, and is said to be wrong once.
+# --- The watcher checks the configuration files for changes, and reads them when they have not changed for a moment.
+# It compares times, inode number and size about once a second, on the node's clock. Change notification (inotify and the like) differs by system and fails on
+# network file systems and for files that do not exist yet; polling works everywhere and sees renames. A file that changes all the time is read now and then;
+# a reading during which the file changed is discarded. A configuration with mistakes changes nothing, and is logged once.
 
 if TYPE_CHECKING:
     FileStats: TypeAlias = tuple[tuple[str, int, int, int, int] | None, ...]
 
 _QUIET_FOR: Final = 0.2
-"""For how long nothing may have changed before it is read,"""
+"""The files are read after this many seconds without a change,"""
 _LONGEST_WAIT: Final = 2.0
-"""and when it is read even so."""
+"""and at the latest after this many seconds."""
 
 
 class _LookNow(NamedTuple):
-    """To itself: look."""
+    """Timer message of the watcher: check the files."""
 
 
 class FileWatcher(GenServer):
-    """One in a household that is to notice by itself."""
+    """Checks the files at an interval, and tells the reconciler about a new configuration. It gets its own timer messages only."""
 
     def __init__(self, sync: ConfigSync, every: float) -> None:
-        """`every` is how many seconds are between two looks."""
+        """`every` is the interval between two checks, in seconds."""
         self._sync = sync
         self._every = every
         self._seen: FileStats = ()
         self._since: float | None = None
-        """Since when it is known that something is different."""
+        """When the change that is not read yet was noticed; None without one."""
 
     def init(self) -> None:
-        """What a predecessor did not live to see is different: read at once, and everything is known."""
+        """Read at once: the files may have changed since a predecessor died."""
         self._seen = self._look()
         self._since = self.process.node.now()
         send_after(0.0, self.pid, _LookNow())
@@ -476,15 +476,15 @@ class FileWatcher(GenServer):
         found: list[tuple[str, int, int, int, int] | None] = []
         for path in self._sync.files():
             try:
-                told = os.stat(path)  # noqa: PTH116 - the same for whatever stands for a path
+                status = os.stat(path)  # noqa: PTH116 - works for any path-like value
             except (OSError, ValueError):
                 found.append(None)
             else:
-                found.append((str(path), told.st_mtime_ns, told.st_ctime_ns, told.st_ino, told.st_size))
+                found.append((str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size))
         return tuple(found)
 
     def handle_info(self, message: Any) -> Any:
-        """It is time."""
+        """Check the files on the timer."""
         if not isinstance(message, _LookNow):
             return super().handle_info(message)
         now = self.process.node.now()
@@ -503,35 +503,35 @@ class FileWatcher(GenServer):
         config = sync.read()
         before, self._seen = self._seen, self._look()
         self._since = None
-        if before != self._seen:  # it changed meanwhile
+        if before != self._seen:  # a file changed during the reading
             self._since = self.process.node.now()
             return
         if config != sync.latest and sync.accept(config):
             sync.reconciler.cast(Reconciler.reconcile)
-        self._seen = self._look()  # what is to be watched may be something else now
+        self._seen = self._look()  # the new configuration may have other files
 
 
-# --- What has to be done so that the servers that run are those that are wanted: a pure comparison, one step a server.
+# --- Steps from the running servers to the configured ones: a pure comparison, one step per server.
 
 StepKind: TypeAlias = Literal["remove", "replace", "add", "adjust"]
 
 
 @dataclass(frozen=True, slots=True)
 class SyncStep:
-    """One server, and what becomes of it."""
+    """A change of one server."""
 
     kind: StepKind
-    """`adjust`: only what is looked up at each call is different, so no server has to be touched."""
+    """`adjust`: only settings that are read at each call differ, so the server keeps running."""
     name: str
     server: ServerConfig | None
-    """How it is wanted; None when it is not."""
+    """The server's configuration; None if it is removed."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
 
 def step_for(name: str, wanted: ServerConfig | None, running: ServerConfig | None) -> SyncStep | None:
-    """What has to be done about one server; None when it is as it should be."""
+    """The step for one server; None if it is in its configured state."""
     if wanted is None:
         return None if running is None else SyncStep("remove", name, None)
     if running is None:
@@ -542,52 +542,54 @@ def step_for(name: str, wanted: ServerConfig | None, running: ServerConfig | Non
 
 
 def steps(wanted: Mapping[str, ServerConfig], running: Mapping[str, ServerConfig]) -> tuple[SyncStep, ...]:
-    """For all of them: first the servers that go, so that there is room, then those that change, then those that come."""
+    """The steps for all servers: removals first, to free resources, then replacements, then additions."""
     names = dict.fromkeys((*running, *wanted))
     found = [step for name in names if (step := step_for(name, wanted.get(name), running.get(name))) is not None]
     order: tuple[StepKind, ...] = ("remove", "replace", "adjust", "add")
     return tuple(sorted(found, key=lambda step: order.index(step.kind)))
 
 
-# --- Which rules hold while servers change: stricter ones at once, looser ones when the server that they were written for is there.
-# A file may change a server's program and, with it, what that may do. The new program takes a moment to come up, and until then the old one is
-# called, under rules that were never meant for it; and one that is removed still answers while it leaves. So for each server the rules that it came by
-# count as long as it is there, beside those that are wanted: of what they say the strictest holds.
+# --- Rule transition: while servers change, stricter rules hold at once, looser rules when their server is ready.
+# A file may change a server's program together with its rules. Until the new program is ready, calls go to the old one, for which the new rules were not
+# written; and a removed server still answers during its grace time. So the rules under which a server was started count as long as it runs, in addition to
+# the rules in force: the strictest verdict decides.
 
 _STRICTNESS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
 
 
 class RuleTransition(Permissions):
-    """The rules of one configuration, beside those under which a server runs that is not yet, or still, as it is wanted."""
+    """The rules of a configuration, combined with the rules of servers that are still changing."""
 
     def __init__(
         self, config: HostConfig, others: Callable[[str], Iterable[RuleTransition]], *, allows_by_default: bool = False
     ) -> None:
-        """`others` says which else count for a server. With `allows_by_default`, what no rule is about is allowed where none allows anything."""
-        super().__init__(config.permissions.rules, otherwise="ask" if config.ruled or not allows_by_default else "allow")
+        """`others` gives the further rules for a server. With `allows_by_default`, a tool without a rule is allowed if no rule allows anything."""
+        super().__init__(
+            config.permissions.rules, otherwise="ask" if config.ruled or not allows_by_default else "allow"
+        )
         self._other_rules = others
 
     def of_tool(self, server: str, tool: str) -> RuleDecision:
-        """What holds for a call of this tool."""
+        """The decision for a call of this tool."""
         return self._strictest(server, lambda one: Permissions.of_tool(one, server, tool))
 
     def of_elicitation(self, server: str) -> RuleDecision:
-        """What holds when this server wants to ask the user something."""
+        """The decision for a question of this server to the user."""
         return self._strictest(server, lambda one: Permissions.of_elicitation(one, server))
 
     def _all(self, server: str) -> list[RuleTransition]:
         return [self, *(one for one in self._other_rules(server) if one is not self)]
 
     def _strictest(self, server: str, decide: Callable[[RuleTransition], RuleDecision]) -> RuleDecision:
-        return max(map(decide, self._all(server)), key=lambda said: _STRICTNESS.index(said.verdict))
+        return max(map(decide, self._all(server)), key=lambda decision: _STRICTNESS.index(decision.verdict))
 
     def beside(self, own: Permissions) -> Permissions:
-        """A program's own rules, and what is denied here besides."""
+        """A program's own rules, with the denials of the files added."""
         return _DeniedByFiles(own.own if isinstance(own, _DeniedByFiles) else own, self)
 
 
 class _DeniedByFiles(Permissions):
-    """Rules that are a program's own, where files deny more."""
+    """A program's own rules, with the denials of the configuration files added."""
 
     def __init__(self, own: Permissions, files: RuleTransition) -> None:
         super().__init__(own.rules)
@@ -595,11 +597,11 @@ class _DeniedByFiles(Permissions):
         self._files = files
 
     def of_tool(self, server: str, tool: str) -> RuleDecision:
-        """What holds for a call of this tool."""
-        said = self._files.of_tool(server, tool)
-        return said if said.verdict == "deny" else self.own.of_tool(server, tool)
+        """The decision for a call of this tool."""
+        decision = self._files.of_tool(server, tool)
+        return decision if decision.verdict == "deny" else self.own.of_tool(server, tool)
 
     def of_elicitation(self, server: str) -> RuleDecision:
-        """What holds when this server wants to ask the user something."""
-        said = self._files.of_elicitation(server)
-        return said if said.verdict == "deny" else self.own.of_elicitation(server)
+        """The decision for a question of this server to the user."""
+        decision = self._files.of_elicitation(server)
+        return decision if decision.verdict == "deny" else self.own.of_elicitation(server)

@@ -1,6 +1,6 @@
-"""Every field of a configuration: the one table that the checker, the JSON Schema and the reference are made from.
+"""Every field of a configuration: the table from which the checker, the JSON Schema and the reference page are made.
 
-What can be judged by looking at the file alone is judged here. Names are `server.NAME.field`, as in `[server.git]`.
+The checks here need the file alone. Fields are named `server.NAME.field`, as in `[server.git]`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
     from .parsed_file import KeyPath
 
-# --- What a field may hold: each kind judges a value, and says the same of it as JSON Schema, for editors.
-# The two are one: whatever a kind refuses its schema refuses, and the other way round. So patterns are searched for, as JSON Schema does,
-# in a form that Python and editors read alike. What only this machine can know (is the variable set, is the file there) is no part of a kind.
+# --- Types of fields: each type checks a value, and gives the same rule as JSON Schema, for editors.
+# Both accept exactly the same values (a property test compares them). So patterns are searched for, as JSON Schema does, in a syntax that Python and editors
+# read alike. Checks that depend on the machine (a variable is set, a file exists) are not part of a type.
 
 LARGEST_NUMBER: Final = 1_000_000_000
-"""No number has to be larger."""
+"""The largest number that a field accepts."""
 MOST_MISTAKES: Final = 1000
-"""After so many mistakes in one file it is not looked for more."""
+"""Checking of a file stops after this many mistakes."""
 NO_NUL: Final = r"[^\u0000]*"
 VARIABLE: Final = r"\$\{"
-"""Where this is found a text is made of variables, and what becomes of it is not known yet."""
+"""A text that matches has variables, so its value is not known yet."""
 
 
 def anchored(pattern: str) -> str:
-    """A pattern for all of a text: `$` alone means something else to Python than to editors."""
+    """The pattern for a whole text. `$` is not used: in Python it also matches before a final newline, in editors it does not."""
     return rf"^(?:{pattern})(?![\s\S])"
 
 
@@ -44,46 +44,46 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @dataclass(slots=True)
 class MistakeCollector:
-    """Where kinds write what is wrong: the path to it, what, and what to write instead."""
+    """Collects mistakes of a check: the path, the description, and what to write instead."""
 
     mistakes: list[tuple[KeyPath, str, str]] = field(default_factory=list["tuple[KeyPath, str, str]"])
 
     @property
     def full(self) -> bool:
-        """Whether there is so much wrong that judging stops."""
+        """Whether there are so many mistakes that checking stops."""
         return len(self.mistakes) >= MOST_MISTAKES
 
     def add(self, path: KeyPath, what: str, hint: str = "") -> None:
-        """One more."""
+        """Add a mistake."""
         self.mistakes.append((path, what, hint))
 
 
 @dataclass(frozen=True, slots=True)
 class TextType:
-    """A text."""
+    """The type of a text field."""
 
     pattern: str = NO_NUL
-    """What all of it is like."""
+    """A pattern for the whole text."""
     expected: str = "a text"
     variables: bool = False
-    """Whether `${…}` may stand in it, of which nothing is known yet."""
+    """Whether it may contain `${…}`; such a text is checked after expansion."""
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         if self.variables and self.pattern != NO_NUL:
             found = [{"pattern": anchored(self.pattern)}, {"pattern": VARIABLE}]
             return {"type": "string", "pattern": anchored(NO_NUL), "anyOf": found}
         return {"type": "string", "pattern": anchored(self.pattern)}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Only its kind is told: it may be a secret."""
+        """Check a value. The mistake does not quote it: it may be a secret."""
         if not isinstance(value, str):
             book.add(path, f"has to be {self.expected}, not {kind_text(value)}")
         elif not self.accepts(value):
             book.add(path, f"has to be {self.expected}")
 
     def accepts(self, value: str) -> bool:
-        """Whether it is such a text."""
+        """Whether the text matches."""
         if self.variables and re.search(VARIABLE, value):
             return "\0" not in value
         return _compiled(anchored(self.pattern)).search(value) is not None
@@ -91,16 +91,16 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class FlagType:
-    """True or false."""
+    """The type of a true-or-false field."""
 
     expected: str = "true or false"
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         return {"type": "boolean"}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Nothing else stands for it."""
+        """Check a value; texts such as "true" are not accepted."""
         if not isinstance(value, bool):
             quotes = isinstance(value, str) and value.lower() in {"true", "false"}
             hint = f"write {value.lower()} without quotes" if quotes else ""
@@ -109,29 +109,29 @@ class FlagType:
 
 @dataclass(frozen=True, slots=True)
 class NumberType:
-    """A number, from the least to the most."""
+    """The type of a number field with bounds."""
 
     least: float
     most: float = LARGEST_NUMBER
     more_than: bool = False
-    """Whether the least itself is too little."""
+    """Whether the value has to be greater than `least`."""
     integer: bool = False
     what: str = ""
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The accepted values in words."""
         kind = self.what or ("a whole number" if self.integer else "a number")
         begin = f"more than {self.least:g}" if self.more_than else f"{self.least:g} or more"
         return f"{kind}, {begin}" + (f", {self.most:g} at most" if self.most != LARGEST_NUMBER else "")
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         least = {"exclusiveMinimum" if self.more_than else "minimum": self.least}
         return {"type": "integer" if self.integer else "number", **least, "maximum": self.most}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Numbers are shown: they are no secrets."""
+        """Check a value. The mistake quotes it: numbers are no secrets."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             number = isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", value)
             book.add(
@@ -149,7 +149,7 @@ class NumberType:
 
 
 def _number_text(value: float) -> str:
-    """In figures, if those are few: of too many Python refuses to make a text at all."""
+    """The number as text; a huge one is not converted, which Python refuses beyond 4300 digits."""
     return "such a number" if isinstance(value, int) and abs(value) > 10**18 else f"{value}"
 
 
@@ -158,21 +158,21 @@ SECONDS: Final = NumberType(0, more_than=True, what="a number of seconds")
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """One of a few words."""
+    """The type of a field with a few allowed words."""
 
     words: tuple[str, ...]
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The accepted values in words."""
         return f"{', '.join(self.words[:-1])} or {self.words[-1]}"
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         return {"enum": list(self.words)}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """For a mistyped word the hint says which it probably is."""
+        """Check a value; the hint for a mistyped word is the nearest allowed word."""
         if not isinstance(value, str):
             book.add(path, f"has to be {self.expected}, not {kind_text(value)}")
         elif value not in self.words:
@@ -181,22 +181,22 @@ class ChoiceType:
 
 @dataclass(frozen=True, slots=True)
 class TextListType:
-    """A list of texts."""
+    """The type of a list of texts."""
 
     item: TextType = TextType()
     most: int = 10_000
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The accepted values in words."""
         return "a list, each item " + self.item.expected
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         return {"type": "array", "items": self.item.schema(), "maxItems": self.most}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Each item by itself."""
+        """Check the list and each item."""
         if not is_array(value):
             hint = "put it in brackets: […]" if isinstance(value, str) else ""
             book.add(path, f"has to be a list, not {kind_text(value)}", hint)
@@ -210,38 +210,38 @@ class TextListType:
 
 @dataclass(frozen=True, slots=True)
 class TextMapType:
-    """Names, and a text for each."""
+    """The type of a table from names to texts."""
 
     name: TextType = TextType()
     value: FieldType = TextType()
     without: tuple[str, ...] = ()
-    """Names that the transport sets itself, whatever their letters' case."""
+    """Names that the transport sets itself, in any case of letters."""
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The accepted values in words."""
         return f"a table of names, each with {self.value.expected}"
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         names: dict[str, Any] = {"pattern": anchored(self.name.pattern)}
         if self.without:
             names["not"] = {"pattern": anchored("|".join(map(_any_case, self.without)))}
         return {"type": "object", "propertyNames": names, "additionalProperties": self.value.schema()}
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Each by itself."""
+        """Check each name and its value."""
         if not is_object(value):
             book.add(path, f"has to be a table, not {kind_text(value)}")
             return
         for name, one in value.items():
             if not self.name.accepts(name):
-                book.add((*path, name), f"has to be called by {self.name.expected}", self._hint(name))
+                book.add((*path, name), f"the name has to be {self.name.expected}", self._hint(name))
             elif name.lower() in self.without:
-                book.add((*path, name), "is what the transport itself has to say", "leave it out")
+                book.add((*path, name), "is set by the transport itself", "leave it out")
             self.value.check(one, (*path, name), book)
 
-    def _hint(self, name: str) -> str:  # noqa: ARG002 - what is written there may be a secret
+    def _hint(self, name: str) -> str:  # noqa: ARG002 - a name may be a secret, so it is not quoted
         return ""
 
 
@@ -251,30 +251,30 @@ def _any_case(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """One field of a table."""
+    """A field of a table: its type, description and default."""
 
     kind: FieldType
     description: str
-    """What it is, for people: a sentence or two."""
+    """A description for people: one or two sentences."""
     default: str = ""
-    """What holds without it, for people."""
+    """The default in words, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableType:
-    """Fields by their names, and no others."""
+    """The type of a table with fixed fields."""
 
     fields: Mapping[str, ConfigField]
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What people write for a field because another program calls it so."""
+    """Names of other programs for a field, used for hints."""
     cross_check: Callable[[Mapping[str, Any], KeyPath, MistakeCollector], None] | None = None
-    """Which fields go together,"""
+    """Checks combinations of fields;"""
     cross_schema: tuple[dict[str, Any], ...] = ()
-    """and the same for editors."""
+    """the same checks as JSON Schema."""
     expected: str = "a table"
 
     def schema(self) -> dict[str, Any]:
-        """For editors."""
+        """The JSON Schema of the type."""
         found: dict[str, Any] = {
             "type": "object",
             "properties": {name: _field_schema(one) for name, one in self.fields.items()},
@@ -283,7 +283,7 @@ class TableType:
         return {**found, "allOf": list(self.cross_schema)} if self.cross_schema else found
 
     def check(self, value: Any, path: KeyPath, book: MistakeCollector) -> None:
-        """Each field, then all together."""
+        """Check each field, then the combination."""
         if not is_object(value):
             book.add(path, f"has to be a table, not {kind_text(value)}")
             return
@@ -311,30 +311,30 @@ def _known_fields(fields: Mapping[str, ConfigField]) -> str:
 
 
 FieldType: TypeAlias = TextType | FlagType | NumberType | ChoiceType | TextListType | TextMapType | TableType
-"""Each says what it has to be in words (`said`) and for editors (`schema`), and writes down what is wrong with a value (`judge`)."""
+"""Each type describes its values in words (`expected`) and as JSON Schema (`schema`), and checks a value (`check`)."""
 
 
 class TableMapType(TextMapType):
-    """Names, and a table for each."""
+    """The type of a table from names to tables."""
 
     @property
     def expected(self) -> str:
-        """In words."""
+        """The accepted values in words."""
         return "a table of tables"
 
     @property
     def table(self) -> Any:
-        """What each of them is."""
+        """The type of each table."""
         return self.value
 
     def _hint(self, name: str) -> str:
-        """Which sign is none of ours: it may look as if it were."""
+        """The code point of a non-ASCII character, which may look like an allowed one."""
         found = next((one for one in name if not one.isascii()), None)
         return "" if found is None else f"{quoted(found)} is U+{ord(found):04X}"
 
 
 def kind_text(value: Any) -> str:
-    """What the user has written instead, without saying it."""
+    """The type of a wrong value in words, without the value itself."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
@@ -348,7 +348,7 @@ def kind_text(value: Any) -> str:
     return "a table" if is_object(value) else "a date or a time"
 
 
-NAME: Final = TextType(r"[a-z0-9_-]{1,32}", "1 to 32 of the signs a-z, 0-9, _ and -")
+NAME: Final = TextType(r"[a-z0-9_-]{1,32}", "1 to 32 of the characters a-z, 0-9, _ and -")
 _HOST: Final = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9.])?|\[[0-9A-Fa-f:.]+\])"
 _PORT: Final = r"(?::(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
 URL: Final = rf"[Hh][Tt][Tt][Pp][Ss]?://(?:[!$-.0-9:;=A-Z_a-z~]*@)?{_HOST}{_PORT}(?:[/?#][!-~]*)?"
@@ -375,14 +375,14 @@ def _duration(text: str) -> str:
 
 
 MOST_IMPORTS: Final = 50
-"""Files of other programs: no user has as many, and each may be large."""
+"""The largest number of imported files, each of which may be large."""
 _PATTERNS: Final = TextListType(_PATTERN, most=500)
 
 PERMISSIONS: Final = TableType(
     {
-        "deny": ConfigField(_PATTERNS, "What is never done."),
-        "ask": ConfigField(_PATTERNS, "What is asked about each time, unless it was decided for longer."),
-        "allow": ConfigField(_PATTERNS, "What is done without asking."),
+        "deny": ConfigField(_PATTERNS, "Tools that are never called."),
+        "ask": ConfigField(_PATTERNS, "Tools for which the user is asked, unless an earlier decision still holds."),
+        "allow": ConfigField(_PATTERNS, "Tools that are called without asking."),
     },
     aliases={"allowed": "allow", "denied": "deny", "block": "deny", "blocked": "deny", "confirm": "ask"},
     expected="a table of lists: deny, ask, allow",
@@ -392,17 +392,17 @@ RESTART: Final = TableType(
     {
         "intensity": ConfigField(
             NumberType(0, integer=True),
-            "How often its processes may die within the period; once more, and it is parked.",
+            "How often its processes may die within the period; after one more death it is parked.",
             "3",
         ),
-        "period": ConfigField(SECONDS, "That period, in seconds.", "60"),
-        "first": ConfigField(SECONDS, _duration("to wait before it is tried again"), "0.1"),
-        "factor": ConfigField(NumberType(1), "How many times as long each further wait is.", "2"),
+        "period": ConfigField(SECONDS, "The period for intensity, in seconds.", "60"),
+        "first": ConfigField(SECONDS, _duration("to wait before the first retry"), "0.1"),
+        "factor": ConfigField(NumberType(1), "The factor by which each further wait grows.", "2"),
         "longest": ConfigField(SECONDS, _duration("a wait may be"), "30"),
-        "jitter": ConfigField(NumberType(0, 1), "Which part of a wait is left to chance.", "0.5"),
+        "jitter": ConfigField(NumberType(0, 1), "The random part of a wait.", "0.5"),
         "park_after": ConfigField(
             NumberType(1, integer=True),
-            "After so many attempts in vain nobody tries any more, until it is asked for.",
+            "The number of failed attempts after which it is parked until a caller asks for it.",
             "never",
         ),
     }
@@ -411,38 +411,40 @@ RESTART: Final = TableType(
 BUDGET: Final = TableType(
     {
         "concurrent": ConfigField(NumberType(1, integer=True), "How many requests may be under way at once.", "16"),
-        "queue": ConfigField(NumberType(0, integer=True), "How many more may wait; who comes then is refused.", "256"),
+        "queue": ConfigField(
+            NumberType(0, integer=True), "How many more requests may wait; further ones are refused.", "256"
+        ),
     }
 )
 
 TIMEOUTS: Final = TableType(
     {
         "connect": ConfigField(
-            SECONDS, _duration("it may take to start and to shake hands"), "`GREENROOM_MCP_TIMEOUT`, or 30"
+            SECONDS, _duration("its start and the handshake may take"), "`GREENROOM_MCP_TIMEOUT`, or 30"
         ),
         "tool": ConfigField(SECONDS, _duration("a call of a tool may take"), "`GREENROOM_MCP_TOOL_TIMEOUT`, or 60"),
         "request": ConfigField(SECONDS, _duration("any other request may take"), "30"),
         "grace": ConfigField(
             NumberType(0, what="a number of seconds"), _duration("calls may go on when it is replaced or removed"), "10"
         ),
-        "ping": ConfigField(SECONDS, "After how many seconds without a word it is asked whether it is there.", "never"),
+        "ping": ConfigField(SECONDS, "The seconds of silence after which it gets a ping.", "never"),
     },
     aliases={"handshake": "connect", "init": "connect", "startup": "connect", "call": "tool"},
 )
 
 _TOKENS: Final = ConfigField(
     NumberType(100, integer=True),
-    "How many tokens of an answer a model gets; all of it goes to a file then.",
+    "How many tokens of an answer a model gets; a longer answer is saved in a file.",
     "`GREENROOM_MAX_MCP_OUTPUT_TOKENS`, or 25000",
 )
-_BYTES: Final = ConfigField(NumberType(100, integer=True), "How many bytes of it.", "1048576")
+_BYTES: Final = ConfigField(NumberType(100, integer=True), "How many bytes of an answer a model gets.", "1048576")
 
 LIMITS: Final = TableType(
     {
         "output_tokens": _TOKENS,
         "output_bytes": _BYTES,
         "message_bytes": ConfigField(
-            NumberType(1024, integer=True), "How many bytes a message may be; what is larger is refused.", "16777216"
+            NumberType(1024, integer=True), "How many bytes a message may have; a larger one is refused.", "16777216"
         ),
         "tools": ConfigField(
             TableMapType(
@@ -462,17 +464,17 @@ LIMITS: Final = TableType(
 
 OAUTH_CONFIG: Final = TableType(
     {
-        "client_id": ConfigField(_NON_EMPTY, "As whom this program is known there."),
-        "client_secret": ConfigField(_NON_EMPTY, "Its secret; best a variable."),
-        "issuer": ConfigField(_ENDPOINT, "The authorization server, when only that one is to be trusted."),
-        "authorization_endpoint": ConfigField(_ENDPOINT, "Where to sign in."),
-        "token_endpoint": ConfigField(_ENDPOINT, "Where to get tokens."),
-        "client_metadata_url": ConfigField(_ENDPOINT, "Where a document says who this program is."),
-        "scopes": ConfigField(TextListType(_NON_EMPTY), "What to ask for."),
-        "account": ConfigField(_NON_EMPTY, "Whose login it is, for who has several.", "default"),
+        "client_id": ConfigField(_NON_EMPTY, "The client id of this program at the authorization server."),
+        "client_secret": ConfigField(_NON_EMPTY, "The client secret; use a variable."),
+        "issuer": ConfigField(_ENDPOINT, "The only authorization server that is trusted."),
+        "authorization_endpoint": ConfigField(_ENDPOINT, "The endpoint to sign in at."),
+        "token_endpoint": ConfigField(_ENDPOINT, "The endpoint for tokens."),
+        "client_metadata_url": ConfigField(_ENDPOINT, "The URL of a document that describes this program."),
+        "scopes": ConfigField(TextListType(_NON_EMPTY), "The scopes to request."),
+        "account": ConfigField(_NON_EMPTY, "The account, if you have several.", "default"),
         "port": ConfigField(
             NumberType(0, 65535, integer=True, what="a port"),
-            "Where the user comes back to on this machine.",
+            "The local port that the browser is sent back to.",
             "`GREENROOM_MCP_OAUTH_PORT`, or any that is free",
         ),
     },
@@ -500,18 +502,18 @@ def _check_transport_fields(server: Mapping[str, Any], path: KeyPath, book: Mist
                     (*path, name), f"is for programs (stdio), and this one is at a URL ({transport})", "leave it out"
                 )
         if "url" not in server:
-            book.add((*path, "url"), "is missing: that is where the server is", 'add url = "https://…"')
+            book.add((*path, "url"), "is missing: a server over HTTP needs one", 'add url = "https://…"')
     oauth = server.get("oauth", "off")
     known = server.get("oauth_config")
     if oauth == "off" and known is not None:
         book.add(
-            (*path, "oauth_config"), "is of no use while nobody signs in", 'add oauth = "auto" or oauth = "manual"'
+            (*path, "oauth_config"), 'has no effect while oauth is "off"', 'add oauth = "auto" or oauth = "manual"'
         )
     if oauth == "manual":
         missing = [name for name in _ENDPOINTS if not isinstance(known, dict) or name not in known]
         if missing:
             hint = f"add {', '.join(missing)} to [server.NAME.oauth_config]"
-            book.add((*path, "oauth"), 'is "manual", and not all is said that this needs', hint)
+            book.add((*path, "oauth"), 'is "manual", and some settings for it are missing', hint)
 
 
 def _when(transport: dict[str, Any], then: dict[str, Any], *, stated: bool = True) -> dict[str, Any]:
@@ -546,17 +548,20 @@ SERVER: Final = TableType(
     {
         "transport": ConfigField(
             ChoiceType(("stdio", "http", "sse")),
-            "How it is reached: a program on standard input and output, Streamable HTTP, or the older HTTP with a stream.",
+            "The transport: a program on standard input and output, Streamable HTTP, or the older HTTP with SSE.",
             "stdio",
         ),
         "command": ConfigField(
             _NON_EMPTY, "The program to start: a path, or a name to look for in `PATH`. stdio only."
         ),
-        "args": ConfigField(TextListType(_ANY_TEXT), "Its arguments; there is no shell in between."),
+        "args": ConfigField(TextListType(_ANY_TEXT), "The program's arguments; no shell interprets them."),
         "env": ConfigField(
-            TextMapType(_ENV_NAME, _ANY_TEXT), "Variables that it sees besides a small part of our own."
+            TextMapType(_ENV_NAME, _ANY_TEXT),
+            "Environment variables for the program, in addition to a small part of our own.",
         ),
-        "inherit": ConfigField(TextListType(_ENV_NAME), "Variables of ours that it sees as well."),
+        "inherit": ConfigField(
+            TextListType(_ENV_NAME), "Names of our environment variables that the program gets as well."
+        ),
         "cwd": ConfigField(
             _NON_EMPTY,
             "Its working folder; a relative one counts from the folder of the file (of the project, where it is the project's).",
@@ -564,31 +569,33 @@ SERVER: Final = TableType(
         ),
         "url": ConfigField(
             TextType(URL, "a URL that begins with http:// or https:// and names a host", variables=True),
-            "Where it is. http and sse only.",
+            "The server's URL. http and sse only.",
         ),
-        "headers": ConfigField(TextMapType(_HEADER_NAME, _HEADER_VALUE, _RESERVED_HEADERS), "What every request says."),
+        "headers": ConfigField(
+            TextMapType(_HEADER_NAME, _HEADER_VALUE, _RESERVED_HEADERS), "Headers of every request."
+        ),
         "oauth": ConfigField(
             ChoiceType(("off", "auto", "manual")),
-            "When to sign in: not at all, where the server asks for it (everything is found out), or at the endpoints of `oauth_config`.",
+            "Sign-in: none, automatic when the server asks for it (endpoints are discovered), or at the endpoints of `oauth_config`.",
             "off",
         ),
-        "oauth_config": ConfigField(OAUTH_CONFIG, "What was agreed with an authorization server beforehand."),
+        "oauth_config": ConfigField(OAUTH_CONFIG, "The registration of this program with an authorization server."),
         "isolation": ConfigField(
             ChoiceType(("none", "process")),
-            "Whether the connection lives in this process, or in one of its own.",
+            "Whether the connection runs in this process or in one of its own.",
             "none",
         ),
         "away": ConfigField(
             ChoiceType(("mark", "withdraw", "keep")),
-            "What becomes of its tools while it cannot be reached: their descriptions say so, they are not listed, or nothing.",
+            "Its tools while it cannot be reached: marked in their descriptions, not listed, or unchanged.",
             "mark",
         ),
-        "disabled": ConfigField(FlagType(), "Whether it is left out for now.", "false"),
-        "restart": ConfigField(RESTART, "How often it may die, and how long to wait before it is tried again."),
-        "budget": ConfigField(BUDGET, "How much may be asked of it at once."),
-        "timeouts": ConfigField(TIMEOUTS, "How long things may take."),
-        "limits": ConfigField(LIMITS, "How much it may answer."),
-        "permissions": ConfigField(PERMISSIONS, "What its tools may do, by globs on their own names."),
+        "disabled": ConfigField(FlagType(), "Whether the server is switched off.", "false"),
+        "restart": ConfigField(RESTART, "Restarts after failures: how many, and how long to wait between attempts."),
+        "budget": ConfigField(BUDGET, "How many requests it gets at once."),
+        "timeouts": ConfigField(TIMEOUTS, "Timeouts."),
+        "limits": ConfigField(LIMITS, "Limits for its answers."),
+        "permissions": ConfigField(PERMISSIONS, "Permission rules for its tools, as patterns of their names."),
     },
     aliases={
         "type": "transport",
@@ -611,13 +618,13 @@ ROOT: Final = TableType(
     {
         "server": ConfigField(TableMapType(NAME, SERVER), "The servers: `[server.NAME]`."),
         "permissions": ConfigField(
-            PERMISSIONS, "What holds for all servers; `Elicit(NAME)` is for questions of a server to the user."
+            PERMISSIONS, "Permission rules for all servers; `Elicit(NAME)` is for questions of a server to the user."
         ),
         "import": ConfigField(
             TextListType(_NON_EMPTY, most=MOST_IMPORTS),
-            "JSON files of other programs whose servers are taken over; relative paths count from the folder of this file.",
+            "JSON files of other programs whose servers are imported; relative paths count from the folder of this file.",
         ),
-        "$schema": ConfigField(TextType(NO_NUL), "Which schema an editor is to use."),
+        "$schema": ConfigField(TextType(NO_NUL), "The schema for editors."),
     },
     aliases={
         "servers": "[server.NAME]",

@@ -1,7 +1,7 @@
-"""What a configuration comes to: frozen values, which say nothing of secrets when they are printed.
+"""The result of reading configuration files: frozen values, whose reprs show no secrets.
 
-Each server is one `ServerConfig`, whatever file it stands in and however that writes it. What others enforce (permissions, limits, sign-in) is kept
-here as it was written, with the line where it stands.
+Each server is a `ServerConfig`, whatever file and format it comes from. Permissions, limits and sign-in are enforced elsewhere; here they are kept as written,
+with their lines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often it may die, and how long to wait before it is tried again."""
+    """Restarts of a server: how many are allowed, and the back-off between attempts."""
 
     intensity: int = 3
     period: float = 60.0
@@ -38,7 +38,7 @@ class RestartPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much may be asked of it at once."""
+    """How many requests a server gets at once, and how many may wait."""
 
     concurrent: int = 16
     queue: int = 256
@@ -46,7 +46,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long things may take, in seconds."""
+    """Timeouts of a server, in seconds."""
 
     connect: float = 30.0
     tool: float = 60.0
@@ -57,7 +57,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class ToolLimits:
-    """How much one tool may answer to a model; None is as its server may."""
+    """Limits for answers of one tool; None is the server's limit."""
 
     output_tokens: int | None = None
     output_bytes: int | None = None
@@ -65,18 +65,18 @@ class ToolLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """How much a server may answer."""
+    """Limits for answers of a server."""
 
     output_tokens: int = TOKENS
     output_bytes: int = BYTES
     message_bytes: int = 16 * 1024 * 1024
-    """What is larger is refused by the transport."""
+    """The transport refuses larger messages."""
     tools: Mapping[str, ToolLimits] = field(default_factory=dict[str, ToolLimits])
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthConfig:
-    """This program's identity at an authorization server, as far as that was agreed beforehand."""
+    """The OAuth client of this program, if it was registered with an authorization server beforehand."""
 
     client_id: str | None = None
     client_secret: str | None = field(default=None, repr=False)
@@ -87,12 +87,12 @@ class OAuthConfig:
     scopes: tuple[str, ...] = ()
     account: str = "default"
     port: int | None = None
-    """Where the user comes back to on this machine; None is as the environment says, or any that is free."""
+    """The local port of the redirect; None is the port from the environment, or any free port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ServerConfig:
-    """One server, with its variables in place. Two are equal when they would do the same, wherever they stand."""
+    """A configured server, with variables expanded. Two are equal if they configure the same, wherever they stand."""
 
     name: str
     source: Source = field(compare=False)
@@ -114,21 +114,21 @@ class ServerConfig:
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: ServerLimits = field(default_factory=ServerLimits)
     rules: tuple[Rule, ...] = ()
-    """What its tools may do, each with the line that says so."""
+    """Permission rules for its tools, each with its line."""
     written: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
-    """As it stands in the file, its variables not in place: what may be shown."""
+    """The table as it stands in the file, variables not expanded; it may be shown."""
 
     def __repr__(self) -> str:
         return f"<ServerConfig {self.name}, {self.transport}, {self.source}{', disabled' if self.disabled else ''}>"
 
     def has_same_effect(self, other: ServerConfig) -> bool:
-        """Whether a server of the other has nothing to do for this one: a rule may stand in another line."""
+        """Whether both configure the same; rules may stand in different lines."""
         return replace(self, rules=()) == replace(other, rules=()) and _rule_texts(self.rules) == _rule_texts(
             other.rules
         )
 
     def connects_as(self, other: ServerConfig) -> bool:
-        """Whether a server that runs by the other need not be touched for this one: what is different is nothing that its connection knows."""
+        """Whether a running server of `other` can stay: the differences do not concern its connection."""
         return self.limits.message_bytes == other.limits.message_bytes and all(
             getattr(self, one.name) == getattr(other, one.name)
             for one in fields(self)
@@ -141,61 +141,61 @@ def _rule_texts(rules: tuple[Rule, ...]) -> list[tuple[str, str, str | None]]:
 
 
 _READ_AT_EACH_CALL: Final = frozenset({"limits", "rules"})
-"""What is looked up at each call: when it changes, no server has to be started anew."""
+"""Settings that are read at each call, so that a change needs no restart of the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
-    """All that was read: which servers there are, what holds for all of them, and what is wrong."""
+    """A configuration: its servers, the settings for all servers, and its mistakes."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict[str, ServerConfig])
-    """Those without a mistake; some may be `disabled`."""
+    """Servers without a mistake; some may be `disabled`."""
     failed: Mapping[str, tuple[Mistake, ...]] = field(default_factory=dict[str, "tuple[Mistake, ...]"])
-    """Those with one, and what it is."""
+    """Servers with mistakes, and the mistakes."""
     rules: tuple[Rule, ...] = ()
-    """What holds for all servers."""
+    """Rules for all servers."""
     output: OutputLimit = field(default_factory=OutputLimit)
-    """How much a model gets of an answer of a server that has no limits of its own."""
+    """The limit for answers of servers that have no limits of their own."""
     oauth_port: int = 0
-    """Where users who sign in come back to, unless a server says otherwise; 0 is any port that is free."""
+    """The local port of OAuth redirects, unless a server has its own; 0 is any free port."""
     mistakes: tuple[Mistake, ...] = ()
     files: tuple[Path, ...] = ()
-    """Whatever was looked for, whether it is there or not: when one of them changes, all is to be read again."""
+    """All paths that were looked for, existing or not: a change of one of them requires a new reading."""
     project: Path | None = None
-    """The folder that the project is in."""
+    """The project's folder."""
     doubtful: bool = False
-    """Whether rules could not be read: then none allows anything."""
+    """Whether some rules could not be read: then no rule allows anything."""
     allows_at_rest: bool = False
-    """Whether there are rules that allow something in the block of a server that cannot run, is not to, or was replaced."""
+    """Whether a server that is wrong, disabled or replaced has rules that allow something."""
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong with it that matters."""
+        """Whether the configuration has no mistakes except warnings."""
         return all(one.harmless for one in self.mistakes)
 
     @property
     def enabled(self) -> dict[str, ServerConfig]:
-        """The servers that are to run."""
+        """The servers that are not disabled."""
         return {name: one for name, one in self.servers.items() if not one.disabled}
 
     @property
     def ruled(self) -> bool:
-        """Whether any rule allows something, or may have: then what none of them is about is asked about.
+        """Whether any rule allows something, or an unreadable rule may: then a tool without a rule needs consent.
 
-        Rules that only deny or ask are about what they name, and nothing else.
+        Rules that deny or ask affect only the tools that they name.
         """
         rules = (*self.rules, *(rule for one in self.servers.values() for rule in one.rules))
         return self.doubtful or self.allows_at_rest or any(one.verdict == "allow" for one in rules)
 
     @property
     def permissions(self) -> Permissions:
-        """All rules. Where none allows anything, what none is about is allowed: so has it a host that is given no consent of its own."""
+        """All rules. If none allows anything, a tool without a rule is allowed; a host without a consent of its own behaves so."""
         rules = (*self.rules, *(rule for one in self.servers.values() for rule in one.rules))
         return Permissions(rules, otherwise="ask" if self.ruled else "allow")
 
     @property
     def limits(self) -> OutputLimits:
-        """How much a model gets of each server's answers."""
+        """The limits for each server's answers to a model."""
         tools: dict[str, OutputLimit] = {}
         for name, server in self.servers.items():
             for tool, own in server.limits.tools.items():

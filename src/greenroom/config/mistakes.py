@@ -1,6 +1,6 @@
-"""What is wrong with a configuration: every mistake a value of its own, which says where it is, what it is, and what to write instead.
+"""Mistakes in a configuration: each is a value with its place, its description and what to write instead.
 
-Reading does not stop at the first one. Values never get into a message where they may be secrets: only names and kinds do.
+Reading continues after a mistake, so all are reported at once. A message names fields and types, never a value that may be a secret.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _MOST_SHOWN: Final = 20
-"""Mistakes that an error shows; `mistakes` has all of them."""
+"""How many mistakes the text of an error shows; `mistakes` has all of them."""
 _LONG: Final = 60
 _LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A line of a file."""
+    """A file and a line in it; line 0 is the whole file."""
 
     file: str
     line: int
@@ -33,42 +33,42 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One of them."""
+    """A mistake in a configuration."""
 
     source: Source
     server: str | None
-    """None when it is not a server's."""
+    """The server's name; None for a mistake outside of servers."""
     field: str | None
-    """With dots, as in TOML: `timeouts.tool`."""
+    """The field, with dots as in TOML: `timeouts.tool`."""
     what: str
     hint: str = ""
-    """What to write instead, or to do."""
+    """What to write or do instead."""
     harmless: bool = False
-    """Whether everything works all the same: it is said, and prevents nothing."""
+    """Whether it is only a warning: the configuration is used in any case."""
 
     def __str__(self) -> str:
         server = "" if self.server is None else f"server {self.server}"
         where = "".join(f"{_printable(part, _LONG)}: " for part in (server, self.field or "") if part)
-        said = f"{self.what}{f'; {self.hint}' if self.hint else ''}"
-        return f"{_printable(str(self.source), _LONGEST)}: {where}{_printable(said, _LONGEST)}"
+        text = f"{self.what}{f'; {self.hint}' if self.hint else ''}"
+        return f"{_printable(str(self.source), _LONGEST)}: {where}{_printable(text, _LONGEST)}"
 
 
 RULES_UNREADABLE: Final = Mistake(
     Source("permissions", 0),
     None,
     None,
-    "not all of them could be read, so nothing is allowed without asking",
-    "put the others right",
+    "some rules could not be read, so nothing is allowed without asking",
+    "correct the other mistakes",
     harmless=True,
 )
-"""What is said of a whole configuration, as long as it holds, where a rule may have been lost."""
+"""The warning of a configuration in which a rule may have been lost."""
 
 
 class BadConfig(ConfigError):
-    """A configuration that nothing can be done with. `mistakes` are all that were found."""
+    """A configuration that cannot be used. `mistakes` lists all mistakes."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        """At least one."""
+        """`mistakes` has at least one entry."""
         super().__init__(mistakes)
         self.mistakes = tuple(mistakes)
 
@@ -80,22 +80,22 @@ class BadConfig(ConfigError):
 
 
 def nearest(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint: what was probably meant."""
+    """A hint with the nearest known name, or `otherwise`."""
     found = get_close_matches(name[:_LONG].lower(), list(known), n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else otherwise
 
 
 def known_servers(name: str, known: Sequence[str]) -> str:
-    """A hint for a name that no server has: what was probably meant, or which servers there are."""
-    return nearest(name, known, f"there are {', '.join(known)}" if known else "none is configured")
+    """A hint for an unknown server: the nearest name, or all servers."""
+    return nearest(name, known, f"there are {', '.join(known)}" if known else "no server is configured")
 
 
 def quoted(word: str) -> str:
-    """A word from a file, as it may stand in a message: on one line, and not for ever."""
+    """A word from a file for a message: on one line and of bounded length."""
     return f"{_printable(word, _LONG)!r}"
 
 
 def _printable(text: str, most: int) -> str:
-    """As it may be shown on a terminal, which obeys some signs."""
+    """The text with unprintable characters replaced, because a terminal could interpret them."""
     shown = "".join(one if one.isprintable() else "�" for one in text[:most])
     return shown if len(text) <= most else f"{shown}…"

@@ -1,6 +1,6 @@
-"""One file as it was read: its value, the line of everything in it, and why it could not be read if that is so.
+"""A parsed configuration file: its value, the line of each key, and the reason if it could not be read.
 
-Reading never waits for long and never takes much: a file is a regular one, of a megabyte at most.
+Reading is bounded in time and memory: a file has to be a regular file of at most one megabyte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEADER: Final = re.compile(
     r"^[ \t]*\[[ \t]*(?:server[ \t]*\.[ \t]*)(?P<name>[A-Za-z0-9_-]+|\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE
 )
 _DIGITS: Final = re.compile(r"[0-9_]{4300}")
-"""So many are more than Python makes a number of."""
+"""More digits than Python converts to an int."""
 _QUOTED: Final = re.compile(r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"?|'[^']*'?", re.DOTALL)
 _DOTS: Final = 500
 _HALF: Final = "was it written only in part?"
@@ -37,10 +37,10 @@ _TWICE: Final = ("cannot declare", "cannot overwrite", "cannot mutate", "cannot 
 
 
 class UnreadableFile(Exception):
-    """A file that cannot be had."""
+    """A file that cannot be read or parsed."""
 
     def __init__(self, what: str, hint: str = "", line: int = 0) -> None:
-        """What is wrong with it."""
+        """`what` is the reason, `hint` what to do, `line` where."""
         super().__init__(what)
         self.what = what
         self.hint = hint
@@ -49,42 +49,42 @@ class UnreadableFile(Exception):
 
 @dataclass(slots=True)
 class ParsedFile:
-    """One file."""
+    """A configuration file and its content."""
 
     path: FilePath
     folder: FilePath
-    """What relative paths in it count from."""
+    """The folder for relative paths in the file."""
     value: Mapping[str, Any] = field(default_factory=dict[str, Any])
     toml: bool = True
     mistakes: list[Mistake] = field(default_factory=list[Mistake])
-    """Those that keep it from being read."""
+    """Mistakes because of which it could not be parsed."""
     offsets: Mapping[KeyPath, int] = field(default_factory=dict["KeyPath", int])
     twice: list[tuple[KeyPath, int, int]] = field(default_factory=list["tuple[KeyPath, int, int]"])
     lines: LineNumbers = field(default_factory=lambda: LineNumbers(""))
 
     @property
     def readable(self) -> bool:
-        """Whether it could be read."""
+        """Whether it could be parsed."""
         return not self.mistakes
 
     def line(self, path: KeyPath) -> int:
-        """The line of what is there, or of what it would be in."""
+        """The line of a key, or of the nearest table above it."""
         while path and path not in self.offsets:
             path = path[:-1]
         return self.lines.of(self.offsets[path]) if path else 1
 
     def source(self, path: KeyPath) -> Source:
-        """The same, with the file."""
+        """The file and line of a key."""
         return Source(str(self.path), self.line(path))
 
     def mistake(self, path: KeyPath, what: str, hint: str = "") -> Mistake:
-        """Something is wrong there, that is no server's."""
+        """A mistake at a key outside of servers."""
         name = ".".join(map(str, path)) or None
         return Mistake(self.source(path), None, name, what, hint)
 
 
 def load(path: FilePath, folder: FilePath | None = None) -> ParsedFile:
-    """Read a file. What is wrong with it stands in `mistakes`."""
+    """Read and parse a file. Mistakes are in `mistakes` of the result."""
     document = ParsedFile(path, folder or path.parent, toml=path.suffix.lower() != ".json")
     server: str | None = None
     text = ""
@@ -101,10 +101,10 @@ def load(path: FilePath, folder: FilePath | None = None) -> ParsedFile:
     except tomllib.TOMLDecodeError as error:
         problem, server = _toml_problem(str(error), text)
     except RecursionError:
-        problem = UnreadableFile("has too many lists or tables in each other", "nobody needs as many")
+        problem = UnreadableFile("has lists or tables nested too deeply", "reduce the nesting")
     except InvalidJson as error:
         half = _HALF if error.offset >= len(text.rstrip()) else ""
-        problem = UnreadableFile(f"is no JSON: {error.what}", half, document.lines.of(error.offset))
+        problem = UnreadableFile(f"is not JSON: {error.what}", half, document.lines.of(error.offset))
     except UnreadableFile as error:
         problem = error
     except ValueError:
@@ -112,7 +112,7 @@ def load(path: FilePath, folder: FilePath | None = None) -> ParsedFile:
         if digits is None:
             raise
         line = document.lines.of(digits.start())
-        problem = UnreadableFile("has a number of more digits than anybody needs", "write a smaller one", line)
+        problem = UnreadableFile("has a number with too many digits", "write a smaller one", line)
     else:
         return document
     document.mistakes.append(Mistake(Source(str(path), problem.line), server, None, problem.what, problem.hint))
@@ -120,14 +120,14 @@ def load(path: FilePath, folder: FilePath | None = None) -> ParsedFile:
 
 
 def _check_name_parts(text: str) -> None:
-    """The standard library's reader takes a time that grows with the square of a name's parts."""
+    """Reject names with too many dotted parts: tomllib takes time quadratic in the number of parts."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _DOTS and _QUOTED.sub("", line).count(".") > _DOTS:
             raise _too_many_parts(number)
 
 
 def _too_many_parts(line: int) -> UnreadableFile:
-    return UnreadableFile("has a name of too many parts", "nobody needs as many", line)
+    return UnreadableFile("has a name with too many parts", "use fewer dots", line)
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -137,43 +137,44 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def read_text(path: FilePath) -> str:
-    """All of a file. Raises `UnreadableFile`."""
+    """The text of a file. Raises `UnreadableFile`."""
+    # Not `open(path)`: without O_NONBLOCK, opening a FIFO would wait for a writer, and the check of the file's type would come too late.
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        hint = "write it, or name another file" if missing else "see who may read it"
+        hint = "create it, or name another file" if missing else "check its permissions"
         raise UnreadableFile(f"cannot be read: {error.strerror}", hint) from None
     except ValueError:
-        raise UnreadableFile("is no path", "name another file") from None
+        raise UnreadableFile("is not a path", "name another file") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnreadableFile("is no file", "name one")
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
+        raise UnreadableFile("is not a regular file", "name one")
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - the file is already open
         try:
             data = cast("bytes | None", file.read(LARGEST + 1))
         except OSError as error:
             raise UnreadableFile(f"cannot be read: {error.strerror}") from None
     if data is None:
-        raise UnreadableFile("is no file", "name one")  # it has nothing to say just now, as a device may
+        raise UnreadableFile("is not a regular file", "name one")  # a non-blocking device without data returns None
     if len(data) > LARGEST:
-        raise UnreadableFile(f"is larger than {LARGEST} bytes", "a configuration is a small text")
+        raise UnreadableFile(f"is larger than {LARGEST} bytes", "a configuration file is small")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnreadableFile("is no text in UTF-8", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1) from None
+        raise UnreadableFile("is not UTF-8 text", "save it as UTF-8", data.count(b"\n", 0, error.start) + 1) from None
 
 
 def expand_home(name: str) -> FilePath:
-    """A path whose `~` is a user's folder. Raises `UnreadableFile`."""
+    """The path with `~` expanded. Raises `UnreadableFile`."""
     try:
         return FilePath(name).expanduser()
     except RuntimeError:
-        raise UnreadableFile("begins with a ~ for whose folder nobody is known", "write the whole path") from None
+        raise UnreadableFile("begins with ~ and an unknown user", "write the whole path") from None
 
 
 def _toml_problem(message: str, text: str) -> tuple[UnreadableFile, str | None]:
-    """What the reader says, with the line, and the server that it is in if that is to be seen."""
+    """The message of tomllib as a mistake with its line, and the name of the server at that line if it is known."""
     found = _AT.search(message)
     at_end = found is not None and found["line"] is None
     lines = LineNumbers(text)
@@ -183,33 +184,33 @@ def _toml_problem(message: str, text: str) -> tuple[UnreadableFile, str | None]:
     server = headers[-1]["name"].strip("\"'") if headers else None
     if what.lower().startswith(_TWICE):
         header = headers[-1] if headers and lines.of(headers[-1].start()) == line else None
-        if header is None:  # a key, and not a whole server
+        if header is None:  # a repeated key, not a repeated table
             key = text.split("\n")[line - 1].partition("=")[0].strip()
-            twice = f"{quoted(key)} stands there twice"
+            twice = f"{quoted(key)} is defined twice"
         else:
             first = next(one for one in headers if one["name"].strip("\"'") == server)
             began = lines.of(first.start())
-            twice = "stands there twice" + (f": it begins in line {began}" if began != line else "")
-        return UnreadableFile(twice, "keep one of them; nothing of this file holds until then", line), server
+            twice = "is defined twice" + (f": first in line {began}" if began != line else "")
+        return UnreadableFile(twice, "keep one of them; until then the whole file is ignored", line), server
     return UnreadableFile(
-        f"is no TOML: {_printable(what)}", _HALF if at_end else "nothing of this file holds until then", line
+        f"is not TOML: {_printable(what)}", _HALF if at_end else "until then the whole file is ignored", line
     ), server
 
 
 def _printable(what: str) -> str:
-    """The reader quotes characters, of which some are no text."""
+    """The message of tomllib with unprintable characters replaced: it quotes characters of the file."""
     return "".join(one if one.isprintable() else " " for one in what[:1].lower() + what[1:])
 
 
-# --- JSON as editors let people write it: with comments and a comma too many. Read with the place of each key, and with what came twice.
-# VS Code and Cursor take such files for their own. What another reader takes without either has the very same value here.
+# --- JSON with comments and trailing commas, as VS Code and Cursor accept it. The parser records the position of each key, and repeated keys.
+# The standard library's parser accepts no comments and records no positions. Plain JSON has the same value in both parsers.
 
 _SPACE: Final = re.compile(r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?P<float>(?:\.\d+)?(?:[eE][+-]?\d+)?)", re.ASCII)
 _scan: Final[Callable[[str, int, bool], tuple[str, int]]] = vars(json.decoder)["scanstring"]
-"""What the standard library reads texts with."""
+"""The standard library's scanner of JSON strings, which has no public name. The alternative is a scanner in Python with its own copy of the rules for escapes."""
 _OPEN: Final = re.compile(r'(?:[^"\\\n]|\\.)*\\?')
-"""A text that nothing closes, up to the end."""
+"""A string without a closing quote, up to the end of the file."""
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _ENDS: Final = "the file ends before it is complete"
 _DEEPEST: Final = 64
@@ -217,17 +218,17 @@ _LONGEST_NUMBER: Final = 300
 
 
 class InvalidJson(ValueError):
-    """The text is none. `offset` is where that shows."""
+    """The text is not JSON. `offset` is the position of the mistake."""
 
     def __init__(self, what: str, offset: int) -> None:
-        """`what` is wrong there."""
+        """`what` describes the mistake."""
         super().__init__(what)
         self.what = what
         self.offset = offset
 
 
 class _Scanner:
-    """A place in a text, which moves on, and the offsets that were found."""
+    """A position in a text, and the offsets of keys found so far."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -242,26 +243,26 @@ class _Scanner:
 
 
 class JsonParser(_Scanner):
-    """A text that is read: its value, and where each key and each item stands. Raises `InvalidJson`."""
+    """Parses a JSON text: its value, and the offset of each key and item. Raises `InvalidJson`."""
 
     def __init__(self, text: str) -> None:
         """All of it."""
         super().__init__(text)
         self.twice: list[tuple[KeyPath, int, int]] = []
-        """Keys that came again: the path, where it was first, and where again. The value is the last one's."""
+        """Repeated keys: the path, the first offset and the second. The last value counts."""
         self.value = self._value((), 0)
         self._space()
         if self._at < len(text):
-            raise InvalidJson("something follows where the text is over", self._at)
+            raise InvalidJson("text follows after the end of the value", self._at)
 
     def _space(self) -> str:
-        """The sign behind it; none at the end."""
+        """Skip white space and comments; returns the next character, or "" at the end."""
         self._skip(_SPACE)
         return self._text[self._at : self._at + 1]
 
     def _value(self, path: KeyPath, depth: int) -> Any:
         if depth > _DEEPEST:
-            raise InvalidJson(f"more than {_DEEPEST} objects and lists inside each other", self._at)
+            raise InvalidJson(f"objects and lists are nested more than {_DEEPEST} levels deep", self._at)
         here = self._space()
         self.positions.setdefault(path, self._at)
         if here == "{":
@@ -277,11 +278,11 @@ class JsonParser(_Scanner):
             if self._text.startswith(word, self._at):
                 self._at += len(word)
                 return value
-        raise InvalidJson("here has to be a value" if here else _ENDS, self._at)
+        raise InvalidJson("a value is missing here" if here else _ENDS, self._at)
 
     def _number(self, found: re.Match[str]) -> int | float:
         if len(found.group()) > _LONGEST_NUMBER:
-            raise InvalidJson("a number of more digits than anybody needs", self._at)
+            raise InvalidJson("a number with too many digits", self._at)
         self._at = found.end()
         return float(found.group()) if found["float"] else int(found.group())
 
@@ -293,17 +294,17 @@ class JsonParser(_Scanner):
             if _OPEN.fullmatch(self._text, began + 1):
                 raise InvalidJson(_ENDS, len(self._text)) from None
             raise InvalidJson(
-                "a text in quotes that does not end on its line, or has a sign that JSON does not take", error.pos
+                "a string does not end on its line, or has a character that JSON forbids", error.pos
             ) from None
         if any("\ud800" <= one <= "\udfff" for one in text):
-            raise InvalidJson("half of a pair of surrogates, which is no text", began)
+            raise InvalidJson("a string has a lone surrogate", began)
         return text
 
     def _object(self, path: KeyPath, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for here in self._members("}"):
             if here != '"':
-                raise InvalidJson("here has to be a name in quotes" if here else _ENDS, self._at)
+                raise InvalidJson("a name in quotes is missing here" if here else _ENDS, self._at)
             began = self._at
             key = self._string()
             place = (*path, key)
@@ -312,7 +313,7 @@ class JsonParser(_Scanner):
             else:
                 self.positions[place] = began
             if self._space() != ":":
-                raise InvalidJson("a name is followed by a colon", self._at)
+                raise InvalidJson("a colon is missing after the name", self._at)
             self._at += 1
             found[key] = self._value(place, depth + 1)
         return found
@@ -324,7 +325,7 @@ class JsonParser(_Scanner):
         return found
 
     def _members(self, end: str) -> Iterator[str]:
-        """The sign that each member begins with; the loop's body reads the member before the next."""
+        """Yield the first character of each member; the loop's body has to consume the member."""
         self._at += 1
         while (here := self._space()) != end:
             yield here
@@ -332,13 +333,13 @@ class JsonParser(_Scanner):
             if here == ",":
                 self._at += 1
             elif here != end:
-                raise InvalidJson(f"here has to be a comma or {end}" if here else _ENDS, self._at)
+                raise InvalidJson(f"a comma or {end} is missing here" if here else _ENDS, self._at)
         self._at += 1
 
 
-# --- Where in a TOML text each key and each item of a list stands. The standard library's reader keeps no positions.
-# It is given texts that have been read already, so it judges nothing: it goes through the text once, and knows of TOML what is needed to tell a
-# key from a value. That it finds the very keys that the reader finds is tested with any text that there is.
+# --- Positions of keys and list items in a TOML text, because tomllib records none.
+# The text has been parsed by tomllib before, so this scanner validates nothing: it goes through the text once and only tells keys from values. Property tests
+# compare the keys that both find.
 
 KeyPath: TypeAlias = "tuple[str | int, ...]"
 
@@ -357,22 +358,22 @@ class LineNumbers:
     """Line numbers of a text, from 1."""
 
     def __init__(self, text: str) -> None:
-        """Of this one."""
+        """Find the starts of the lines."""
         self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
 
     def of(self, offset: int) -> int:
-        """The line that this place is in."""
+        """The line number of an offset."""
         return bisect_right(self._starts, offset)
 
 
 class TomlPositions(_Scanner):
-    """The offset of each key, by the path to it, where it is named first; of each item of a list, where it begins. Raises `UnreadableFile` for a name of too many parts."""
+    """The first offset of each key, and the offset of each list item, by path. Raises `UnreadableFile` for a name with too many parts."""
 
     def __init__(self, text: str) -> None:
         """All of it."""
         super().__init__(text)
         self._tables: dict[KeyPath, int] = {}
-        """How many there are so far of each list of tables."""
+        """The number of tables so far in each array of tables."""
         table: KeyPath = ()
         self._skip(_TOML_LINES_SPACE)
         while self._at < len(text):
@@ -393,7 +394,7 @@ class TomlPositions(_Scanner):
         path: KeyPath = ()
         for key, offset in keys[:-1]:
             path = self._mark((*path, key), offset)
-            if path in self._tables:  # a name in a header leads into the last table of a list
+            if path in self._tables:  # a header's name refers to the last table of an array of tables
                 path = (*path, self._tables[path])
         key, offset = keys[-1]
         path = self._mark((*path, key), offset)
@@ -427,7 +428,7 @@ class TomlPositions(_Scanner):
         path = table
         for key, offset in self._key():
             path = self._mark((*path, key), offset)
-        self._at += 1  # the sign between them
+        self._at += 1  # the = between key and value
         self._skip(_BLANK)
         self._value(path)
 
@@ -442,7 +443,7 @@ class TomlPositions(_Scanner):
             self._skip(next((like for begins, like in _TEXTS if self._text.startswith(begins, self._at)), _SCALAR))
 
     def _items(self, end: str) -> Iterator[int]:
-        """The number of each item of a list or table on one line; the loop's body reads the item before the next."""
+        """Yield the index of each item of a list or inline table; the loop's body has to consume the item."""
         self._at += 1
         for index in count():
             self._skip(_TOML_LINES_SPACE)

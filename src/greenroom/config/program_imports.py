@@ -1,13 +1,13 @@
-"""The files of Claude Desktop, Claude Code, Cursor and VS Code: the servers in them, in our own words.
+"""Imports of servers from the files of Claude Desktop, Claude Code, Cursor and VS Code, translated to greenroom's fields.
 
-What these programs write (each after its own documentation):
+The files' formats (after each program's documentation):
 
 - Claude Desktop, Claude Code and Cursor have `mcpServers`, VS Code has `servers` and `inputs`; Claude Code's own file has `projects` besides.
-- `type` is stdio, http, streamable-http or sse. Without it a `command` is a program, and a `url` is HTTP, as Cursor has it.
-- `timeout` is of Claude Code, in milliseconds, and less than 1000 counts for nothing there. `oauth` (Claude Code) and `auth` (Cursor) say as whom to sign in.
+- `type` is stdio, http, streamable-http or sse. Without it, a `command` is a program and a `url` is HTTP, as in Cursor.
+- `timeout` (Claude Code) is in milliseconds; values below 1000 are ignored there. `oauth` (Claude Code) and `auth` (Cursor) identify the OAuth client.
 - `envFile` (Cursor, VS Code) is a file of variables.
 
-What they have and we do not is passed over, and said, unless a server would be less safe without it: then that one is left out.
+Fields that greenroom does not have are ignored with a warning. A server that would be less safe without such a field is left out.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _IGNORED: Final = frozenset(
     {"$schema", "alwaysLoad", "description", "dev", "gallery", "icon", "icons", "metadata", "name", "title", "version"}
 )
 _UNSAFE: Final = {
-    "sandboxEnabled": "here nothing would keep it in a sandbox: remove sandboxEnabled if it may run without",
-    "sandbox": "here nothing would keep it in a sandbox: remove sandbox if it may run without",
-    "headersHelper": "no program is started here to make headers: write the header into headers, with a variable",
+    "sandboxEnabled": "greenroom has no sandbox: remove sandboxEnabled if the server may run without one",
+    "sandbox": "greenroom has no sandbox: remove sandbox if the server may run without one",
+    "headersHelper": "greenroom starts no program for headers: write the header into headers, with a variable",
 }
 _KEPT: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _LONGEST: Final = 32
@@ -57,7 +57,7 @@ _OAUTH: Final = {
 
 
 class FieldNote(NamedTuple):
-    """Something about one field of an entry."""
+    """A remark about one field of an entry."""
 
     field: str
     what: str
@@ -66,18 +66,18 @@ class FieldNote(NamedTuple):
 
 
 class ImportedServer(NamedTuple):
-    """One server."""
+    """A translated server."""
 
     table: dict[str, Any]
-    """In our own words."""
+    """The server in greenroom's fields."""
     words: dict[str, str]
-    """The file's own word for a field of ours, where that is another."""
+    """The file's name of a field, if it differs from greenroom's."""
     mistakes: list[FieldNote]
     env_file: str | None
 
 
 def servers_of(document: ParsedFile, project: FilePath) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
-    """Where a file has servers, from the general to the particular."""
+    """The tables of servers in a file, the general ones before the project's."""
     value = document.value
     for path in (("mcpServers",), ("servers",), ("mcp", "servers"), ("projects", str(project), "mcpServers")):
         found: Any = value
@@ -88,17 +88,17 @@ def servers_of(document: ParsedFile, project: FilePath) -> Iterator[tuple[KeyPat
 
 
 def shape_problem(document: ParsedFile) -> str | None:
-    """What is wrong with a file that has no servers."""
+    """The mistake in a file without tables of servers; None if it has one."""
     for name in ("mcpServers", "servers"):
         if name in document.value:
             return None if is_object(document.value[name]) else f"{name} has to be an object"
     if is_object(document.value.get("mcp")) or is_object(document.value.get("projects")):
         return None
-    return "has neither mcpServers nor servers in it"
+    return "has neither mcpServers nor servers"
 
 
 def inputs_of(document: ParsedFile) -> dict[str, EditorInput]:
-    """What VS Code would ask its user for."""
+    """The inputs that VS Code would ask the user for."""
     listed = document.value.get("inputs")
     found: dict[str, EditorInput] = {}
     for one in listed if is_array(listed) else ():
@@ -111,19 +111,19 @@ def inputs_of(document: ParsedFile) -> dict[str, EditorInput]:
 
 
 def valid_name(name: str) -> str:
-    """A name as it may be here: what people call it there, if that will do."""
+    """A server's name with only the characters that greenroom allows."""
     if _KEPT.fullmatch(name):
         return name
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:_LONGEST].strip("-")
 
 
 def translate(entry: Mapping[str, Any]) -> ImportedServer:
-    """One entry in our own words. What is not known is told, and left out."""
+    """Translate an entry to greenroom's fields. Unknown fields are reported and left out."""
     found = ImportedServer({}, {}, [], None)
-    table, words, told = found.table, found.words, found.mistakes
+    table, words, mistakes = found.table, found.words, found.mistakes
     env_file: str | None = None
-    said = [(key, value) for key, value in entry.items() if value is not None and key not in _IGNORED]
-    for key, value in said[:MOST_MISTAKES]:
+    fields = [(key, value) for key, value in entry.items() if value is not None and key not in _IGNORED]
+    for key, value in fields[:MOST_MISTAKES]:
         if key == "type":
             words["transport"] = key
             table["transport"] = _TYPES.get(value, value) if isinstance(value, str) else value
@@ -140,25 +140,25 @@ def translate(entry: Mapping[str, Any]) -> ImportedServer:
             if isinstance(value, str):
                 env_file = value
             else:
-                told.append(FieldNote(key, "has to be a text"))
+                mistakes.append(FieldNote(key, "has to be a text"))
         elif key == "enabled" and isinstance(value, bool):
             words["disabled"] = key
             table["disabled"] = not value
         elif key in _UNSAFE:
             if value is not False:
-                told.append(FieldNote(key, "is not known here", _UNSAFE[key]))
+                mistakes.append(FieldNote(key, "is not supported", _UNSAFE[key]))
         elif key in SERVER.fields:
             table[key] = value
         else:
             close = nearest(key, SERVER.fields)
-            told.append(FieldNote(key, "there is no such field", close or "it is passed over", harmless=not close))
+            mistakes.append(FieldNote(key, "there is no such field", close or "it is ignored", harmless=not close))
     if "transport" not in table and "url" in table and "command" not in table:
         table["transport"] = "http"
     return found._replace(env_file=env_file)
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers are taken there; what a program sees is a text."""
+    """The text of a number: the other programs accept numbers as values of variables."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
@@ -168,7 +168,7 @@ def _translate_timeout(value: Any, found: ImportedServer) -> None:
     elif value < _MILLISECONDS:
         found.mistakes.append(
             FieldNote(
-                "timeout", "is in milliseconds, and under 1000 counts for nothing", "write 1000 or more", harmless=True
+                "timeout", "is in milliseconds, and a value below 1000 is ignored", "write 1000 or more", harmless=True
             )
         )
     else:
@@ -181,7 +181,7 @@ def _translate_sign_in(key: str, value: Mapping[str, Any], found: ImportedServer
     for name, one in value.items():
         known = _OAUTH.get(name)
         if known is None:
-            found.mistakes.append(FieldNote(key, f"{name} is not known here", "it is passed over", harmless=True))
+            found.mistakes.append(FieldNote(key, f"{name} is not supported", "it is ignored", harmless=True))
         else:
             settings[known] = one.split() if known == "scopes" and isinstance(one, str) else one
     found.words["oauth_config"] = key

@@ -1,4 +1,4 @@
-"""How to sign in at a configured server, as its `oauth` and `oauth_config` say: a user with a browser, and the login kept for the next time."""
+"""OAuth for configured servers, from their `oauth` and `oauth_config`: the user signs in with a browser, and the login is stored."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def oauth_of(
     browser: Browser | None = open_browser,
     named: bool = False,
 ) -> OAuth | None:
-    """None where signing in is off. `port` is where the user comes back to, if the server's own configuration does not say; 0 is any that is free.
+    """The OAuth settings of a server; None if its `oauth` is off. `port` is the port of the redirect if the server has none; 0 is any free port.
 
-    Without a `browser` no user is there to sign in: what is kept is used, and else it fails at once, and says what to type. `named` is whether its file
-    was named, so that the user that types it has to name it, too.
+    Without a `browser` a stored login is used, and without one the connection fails at once with the command to type. `named` says whether the
+    configuration file was named, so that this command has to name it as well.
     """
     if server.oauth == "off":
         return None
@@ -53,9 +53,9 @@ def oauth_of(
 
 
 def default_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
-    """How users sign in where a program says nothing of it: with their browser if a user sits at the terminal, else as `greenroom login` left it.
+    """The default sign-in of a host: with a browser if a user is at the terminal, otherwise with the login that `greenroom login` stored.
 
-    A run without a user would open a browser in vain, and wait until the user's time is over.
+    A run without a user would open a browser in vain and wait for the whole sign-in timeout.
     """
 
     def sign_in(server: ServerConfig) -> OAuth | None:
@@ -65,7 +65,7 @@ def default_sign_in(port: int = 0, *, named: bool = False) -> SignIn:
 
 
 def user_at_terminal() -> bool:
-    """Whether a user sits at a terminal who can be asked. A stream may be closed, or not there at all."""
+    """Whether stdin and stderr are a terminal. A stream may also be closed or missing."""
     return all(stream is not None and not stream.closed and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 

@@ -1,7 +1,7 @@
-"""Variables in texts: `${NAME}`, `${NAME:-otherwise}`, and the words of other programs (`${env:NAME}`, `${workspaceFolder}`, `${input:id}`).
+"""Variables in configuration texts, the environment variables for all servers, and the search for configuration files.
 
-A variable that is set to nothing counts as not set where there is an otherwise, as in a shell; without one it stands for nothing. What a variable
-stands for is not looked at again, so no environment can bring in another variable. `$${` is `${` itself.
+A variable is `${NAME}`, `${NAME:-default}`, or a form of other programs (`${env:NAME}`, `${workspaceFolder}`, `${input:id}`). An empty variable counts as unset
+if there is a default, as in a shell. A variable's value is not expanded again, so the environment cannot bring in further variables. `$${` stands for `${`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PROJECT_VARIABLES: Final = ("CLAUDE_PROJECT_DIR", "GREENROOM_PROJECT_DIR")
-"""Variables that are the project's folder unless they are set."""
+"""Variables that default to the project's folder."""
 INPUT_PREFIX: Final = "GREENROOM_INPUT_"
-"""What answers `${input:api-key}`: `GREENROOM_INPUT_API_KEY`."""
+"""Prefix of the variable that answers an input: `GREENROOM_INPUT_API_KEY` for `${input:api-key}`."""
 
 _NAME: Final = re.compile(r"(?:(?P<of>env|input):)?(?P<name>[A-Za-z_][A-Za-z0-9_]*|(?<=input:)[^}:\s]+|/)")
 _DEEPEST: Final = 8
-_ADVICE: Final = "write ${NAME} or ${NAME:-otherwise}, or $${ for the signs themselves"
+_ADVICE: Final = "write ${NAME} or ${NAME:-default}, or $${ for a literal ${"
 
 
 class VariableProblem(NamedTuple):
-    """What is wrong with a variable, and what to do."""
+    """A mistake in a variable, and what to do."""
 
     what: str
     hint: str
@@ -41,7 +41,7 @@ class VariableProblem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EditorInput:
-    """Something that VS Code would ask its user for."""
+    """An input that VS Code would ask the user for."""
 
     description: str = ""
     default: str | None = None
@@ -49,19 +49,19 @@ class EditorInput:
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """What there is to stand for."""
+    """The values that variables can have."""
 
     environment: Mapping[str, str]
     project: Path
     inputs: Mapping[str, EditorInput] = field(default_factory=dict[str, EditorInput])
-    """What a file of VS Code's lists."""
+    """The inputs that a VS Code file declares."""
     given: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Answers to those."""
+    """Answers to inputs."""
     editor: bool = False
-    """Whether editors' words are known: `${workspaceFolder}` and its like."""
+    """Whether editors' variables such as `${workspaceFolder}` are known."""
 
     def expand(self, text: str) -> tuple[str, list[VariableProblem]]:
-        """The text with its variables in place, and what is wrong with them."""
+        """The text with its variables expanded, and the mistakes in them."""
         problems: list[VariableProblem] = []
         return self._expand(text, problems, 0), problems
 
@@ -78,7 +78,7 @@ class Variables:
             if end < 0 or depth > _DEEPEST:
                 problems.append(
                     VariableProblem(
-                        "has a ${ that nothing closes" if end < 0 else "has too many ${ in each other", _ADVICE
+                        "has a ${ without a closing brace" if end < 0 else "has variables nested too deeply", _ADVICE
                     )
                 )
                 return "".join(parts)
@@ -120,7 +120,7 @@ class Variables:
             case "workspaceFolderBasename":
                 return self.project.name
             case "userHome":
-                return os.path.expanduser("~")  # noqa: PTH111 - a path's own raises where no user is known
+                return os.path.expanduser("~")  # noqa: PTH111 - Path.expanduser raises if the user is unknown
             case "cwd":
                 return str(current_folder())
             case "pathSeparator" | "/":
@@ -131,13 +131,13 @@ class Variables:
     def _missing(self, of: str | None, name: str) -> VariableProblem:
         if of == "input":
             known = self.inputs.get(name, EditorInput())
-            said = f" ({known.description})" if known.description else ""
+            description = f" ({known.description})" if known.description else ""
             return VariableProblem(
-                f"wants ${{input:{name}}}, which nobody here is asked for", f"set {_input_name(name)}{said}"
+                f"needs ${{input:{name}}}, for which greenroom does not ask", f"set {_input_name(name)}{description}"
             )
         close = nearest(name.lower(), (one.lower() for one in self.environment))
         meant = next((one for one in self.environment if close == f"did you mean {one.lower()}?"), None)
-        otherwise = f"set it, or write ${{{name}:-otherwise}}"
+        otherwise = f"set it, or write ${{{name}:-default}}"
         return VariableProblem(
             f"the variable {name} is not set", f"did you mean {meant}? Else {otherwise}" if meant else otherwise
         )
@@ -148,7 +148,7 @@ def _input_name(name: str) -> str:
 
 
 def _closing_brace(text: str, at: int) -> int:
-    """Where the brace is that closes it; -1 where none is."""
+    """The position of the closing brace; -1 without one."""
     depth = 1
     while at < len(text):
         if text.startswith("${", at):
@@ -163,9 +163,9 @@ def _closing_brace(text: str, at: int) -> int:
     return -1
 
 
-# --- What the environment says for all servers: our own variables first, those of Claude Code where ours are not set.
-# `MAX_MCP_OUTPUT_TOKENS` is not read under its plain name: it may have been set for a server. Ours are seconds. The others are milliseconds, as Claude Code
-# has them, unless the number is under 1000: no user gives a server less than a second, and there are programs that mean seconds.
+# --- Environment variables for all servers: greenroom's own first, otherwise those of Claude Code.
+# `MAX_MCP_OUTPUT_TOKENS` is not read under its plain name: it may be set for a server. Greenroom's timeouts are in seconds. Claude Code's are in milliseconds,
+# except values below 1000, which are read as seconds: no user gives a server less than a second, and some programs write seconds.
 
 CONNECT_VARIABLE: Final = "GREENROOM_MCP_TIMEOUT"
 TOOL_VARIABLE: Final = "GREENROOM_MCP_TOOL_TIMEOUT"
@@ -176,30 +176,30 @@ FALLBACKS: Final = {CONNECT_VARIABLE: "MCP_TIMEOUT", TOOL_VARIABLE: "MCP_TOOL_TI
 _MILLISECONDS: Final = 1000
 _HIGHEST_PORT: Final = 65535
 ENVIRONMENT: Final = "environment"
-"""What a mistake in a variable names as its file."""
+"""The file name in mistakes about environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What was said there."""
+    """Defaults for all servers, from environment variables."""
 
     connect: float = 30.0
-    """As in Claude Code. caliban has 5 s, in which no `uvx` has fetched what it is to start; only a caller that wants a server waits for it."""
+    """30 seconds as in Claude Code, because `uvx` may have to download the server first. Only callers of that server wait for it."""
     tool: float = 60.0
     output_tokens: int = 25_000
     oauth_port: int = 0
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> tuple[Environment, list[Mistake]]:
-        """What is set, and what is wrong with it; then the default holds."""
+        """The settings from the variables, and mistakes; a wrong variable keeps its default."""
         mistakes: list[Mistake] = []
-        said = {
+        settings = {
             "connect": _seconds(variables, CONNECT_VARIABLE, mistakes),
             "tool": _seconds(variables, TOOL_VARIABLE, mistakes),
             "output_tokens": _integer(variables, TOKENS_VARIABLE, 100, LARGEST_NUMBER, mistakes),
             "oauth_port": _integer(variables, PORT_VARIABLE, 0, _HIGHEST_PORT, mistakes),
         }
-        known: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        known: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
         return cls(**known), mistakes
 
 
@@ -231,15 +231,13 @@ def _integer(variables: Mapping[str, str], name: str, least: int, most: int, mis
 
 
 def _wrong(name: str, text: str, what: str) -> Mistake:
-    return Mistake(
-        Source(ENVIRONMENT, 0), None, name, f"{what}, not {quoted(text)}", "it is passed over", harmless=True
-    )
+    return Mistake(Source(ENVIRONMENT, 0), None, name, f"{what}, not {quoted(text)}", "it is ignored", harmless=True)
 
 
-# --- Where configuration is looked for: the user's file, and the project's.
-# The user's is `greenroom.toml` in the folder that the system has for such (`$XDG_CONFIG_HOME/greenroom`, mostly `~/.config/greenroom`). The project's is
-# `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or in one above it, as far up as the repository goes; where there is no
-# repository only the current folder is looked into. So a file in a folder that all may write to starts programs only for the users that work there.
+# --- Search for configuration files: the user's file and the project's.
+# The user's file is `greenroom.toml` in the system's configuration folder (`$XDG_CONFIG_HOME/greenroom`, usually `~/.config/greenroom`). The project's file is
+# `greenroom.toml` or `.greenroom/greenroom.toml` in the current folder or a parent folder up to the root of the repository; without a repository, only in the
+# current folder. The limit keeps a file in a shared folder such as /tmp from starting programs for users who work in folders below it.
 
 FILE_NAME: Final = "greenroom.toml"
 HIDDEN_FOLDER: Final = ".greenroom"
@@ -247,12 +245,12 @@ _REPOSITORIES: Final = (".git", ".hg", ".jj", ".svn")
 
 
 def user_file() -> Path:
-    """The user's, whether it is there or not."""
+    """The path of the user's file, which may not exist."""
     return config_folder() / FILE_NAME
 
 
 def project_folder(environment: Mapping[str, str]) -> Path:
-    """The project that one is in: what is named as such, else the nearest folder with a file of ours, else the repository, else this folder."""
+    """The project's folder: from a variable, otherwise the nearest folder with a greenroom.toml, the repository, or the current folder."""
     named = environment.get("GREENROOM_PROJECT_DIR") or environment.get("CLAUDE_PROJECT_DIR")
     here = current_folder()
     if named:
@@ -269,7 +267,7 @@ def project_folder(environment: Mapping[str, str]) -> Path:
 
 
 def current_folder() -> Path:
-    """This one; where it was removed, the place where it was."""
+    """The working directory; if it was removed, its former path."""
     try:
         return Path.cwd()
     except FileNotFoundError:
@@ -277,7 +275,7 @@ def current_folder() -> Path:
 
 
 def exists(path: Path, *, unsure: bool = False) -> bool:
-    """Whether there is something. `unsure` is what to say where that cannot be known: a folder may be closed to us, or a link lead in circles."""
+    """Whether the path exists. `unsure` is the result if that cannot be determined (an unreadable folder, a loop of links)."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -288,12 +286,12 @@ def exists(path: Path, *, unsure: bool = False) -> bool:
 
 
 def project_files(folder: Path) -> tuple[Path, Path]:
-    """The two names that a project's file may have; the first one counts."""
+    """The two paths that a project's file may have; the first existing one is used."""
     return folder / FILE_NAME, folder / HIDDEN_FOLDER / FILE_NAME
 
 
 def distrust_reason(path: Path) -> str | None:
-    """Why a file that was found, and not named, is not to be trusted: others may have written it."""
+    """Why a file that the search found is not trusted: other users may have written it. None if it is trusted."""
     if not hasattr(os, "geteuid"):
         return None
     try:
@@ -301,19 +299,19 @@ def distrust_reason(path: Path) -> str | None:
     except OSError:
         return None
     if found.st_uid not in (os.geteuid(), 0):
-        return "belongs to somebody else"
+        return "belongs to another user"
     if found.st_mode & stat.S_IWOTH:
-        return "may be written by anybody"
+        return "is writable by all users"
     return (
-        "may be written by others of its group"
+        "is writable by other members of its group"
         if found.st_mode & stat.S_IWGRP and _group_has_others(found.st_gid)
         else None
     )
 
 
 def _group_has_others(group: int) -> bool:
-    """Whether others may be in it. Many systems give each user a group that is theirs alone, and let all that they make be written by it."""
-    import grp  # noqa: PLC0415 - where there are users with numbers, and few files that need it
+    """Whether the group has other members. Many systems give each user a private group and make new files writable by it."""
+    import grp  # noqa: PLC0415 - POSIX only, and rarely needed
     import pwd  # noqa: PLC0415 - as above
 
     try:

@@ -1,4 +1,4 @@
-"""The gate: who is asked, how often, what is remembered, and what a caller gets whose user cannot be asked."""
+"""The consent check: when the user is asked, what is remembered, and the error if no user can be asked."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def push(consent: Consent, definition: dict[str, Any] = PUSH, finding: PinCompar
     return consent.tool("git", "push", definition, {"force": True}, finding)
 
 
-async def test_what_is_allowed_asks_nobody() -> None:
+async def test_an_allowed_call_asks_no_question() -> None:
     user = User()
 
     await push(Consent(Permissions([Rule("allow", "push", "git")]), ask=user))
@@ -59,7 +59,7 @@ async def test_what_is_allowed_asks_nobody() -> None:
 
 
 @pytest.mark.row("CB-16")
-async def test_without_a_rule_somebody_is_asked_each_time() -> None:
+async def test_without_a_rule_the_user_is_asked_each_time() -> None:
     user = User(YES, NO)
     consent = Consent(ask=user)
 
@@ -72,17 +72,17 @@ async def test_without_a_rule_somebody_is_asked_each_time() -> None:
     ] * 2
 
 
-async def test_whoever_cannot_be_asked_is_told_what_to_write() -> None:
+async def test_without_a_user_the_error_says_which_rule_to_write() -> None:
     with pytest.raises(ConsentDenied) as caught:
         await push(Consent())
 
     assert str(caught.value) == (
-        "git:push is not allowed: ask: no rule says anything, and nobody is there to be asked: "
-        'write allow = ["push"] in [server.git.permissions], or give the host somebody to ask'
+        "git:push is not allowed: ask: no rule says anything, and no user can be asked: "
+        'write allow = ["push"] in [server.git.permissions], or give the host an ask function'
     )
 
 
-async def test_what_is_denied_is_not_the_users_to_allow() -> None:
+async def test_a_denied_call_is_not_asked_about() -> None:
     user = User(YES)
 
     with pytest.raises(ConsentDenied, match=r"deny: deny 'git:\*' \(a.toml:1\)"):
@@ -102,7 +102,7 @@ async def test_an_answer_can_hold_for_a_while() -> None:
     clock.now += 1
     with pytest.raises(ConsentDenied):
         await push(consent)
-    with pytest.raises(ConsentDenied, match="decided before"):
+    with pytest.raises(ConsentDenied, match="denied before"):
         await push(consent)
 
     assert len(user.asked) == 2
@@ -173,20 +173,20 @@ async def test_a_caller_who_gives_up_does_not_keep_the_next_from_asking() -> Non
         await second
 
 
-async def test_who_does_not_answer_in_time_has_said_no() -> None:
+async def test_no_answer_in_time_denies_the_call() -> None:
     async def never(_: ConsentQuestion) -> bool:
         await asyncio.Event().wait()
         return True
 
-    with pytest.raises(ConsentDenied, match="nobody answered within 30 s"):
+    with pytest.raises(ConsentDenied, match="no answer within 30 s"):
         await push(Consent(ask=never, patience=30))
 
 
-async def test_who_fails_to_answer_has_said_no() -> None:
+async def test_a_failing_ask_function_denies_the_call() -> None:
     def broken(_: ConsentQuestion) -> bool:
         raise OSError("the terminal is gone")
 
-    with pytest.raises(ConsentDenied, match=r"whoever was asked failed .OSError: the terminal is gone"):
+    with pytest.raises(ConsentDenied, match=r"the ask function failed .OSError: the terminal is gone"):
         await push(Consent(ask=broken))
 
 
@@ -213,7 +213,7 @@ async def test_a_server_that_wants_to_ask_the_user_passes_the_same_gate() -> Non
 
 
 @pytest.mark.row("CB-17")
-async def test_what_would_happen_can_be_shown_without_asking() -> None:
+async def test_the_verdict_can_be_shown_without_asking() -> None:
     user = User(ConsentAnswer(allow=True, remember=60))
     consent = Consent(Permissions([Rule("deny", "rm", "git", "a.toml:4")]), ask=user)
 
@@ -238,7 +238,7 @@ def test_a_file_of_decisions_that_is_broken_is_named(tmp_path: Path, written: st
     path = tmp_path / "decisions.json"
     path.write_text(written)
 
-    with pytest.raises(ConfigError, match=r"decisions\.json: the decisions that were kept cannot be read"):
+    with pytest.raises(ConfigError, match=r"decisions\.json: the stored decisions cannot be read"):
         Consent(remembers=path)
 
 
@@ -251,7 +251,7 @@ async def test_a_hook_that_fails_is_a_no_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("asked", ["ask", "hook"])
-async def test_what_was_denied_while_somebody_thought_about_it_stays_denied(asked: str) -> None:
+async def test_a_denial_added_during_the_question_stays_in_force(asked: str) -> None:
     async def slow(_: ConsentQuestion) -> bool:
         consent.permissions = Permissions([Rule("deny", "git:*", None, "a.toml:1")])
         await asyncio.sleep(0)
@@ -271,12 +271,12 @@ async def test_hosts_that_share_a_file_share_what_was_decided(tmp_path: Path) ->
     await push(other)  # the user is not asked again
     with pytest.raises(ConsentDenied, match="the answer was no"):
         await other.tool("git", "rm", {"name": "rm"}, {})
-    with pytest.raises(ConsentDenied, match="decided before"):
+    with pytest.raises(ConsentDenied, match="denied before"):
         await one.tool("git", "rm", {"name": "rm"}, {})
     assert sorted(json.loads(path.read_text())) == ["git:push", "git:rm"]
 
     assert one.memory.forget() == 2
-    with pytest.raises(ConsentDenied, match="whoever was asked failed"):  # they had one answer
+    with pytest.raises(ConsentDenied, match="the ask function failed"):  # they had one answer
         await push(one)
     assert len(other.memory) == 0
     path.unlink()
@@ -294,10 +294,10 @@ async def test_an_answer_that_cannot_be_kept_holds_for_now_and_that_is_said(
     await push(consent)
 
     assert len(user.asked) == 1
-    assert "git:push cannot be kept for good" in caplog.text
+    assert "git:push cannot be stored" in caplog.text
 
 
-def test_what_stands_in_the_place_of_the_decisions_is_no_yes(tmp_path: Path) -> None:
+def test_a_malformed_decision_file_allows_nothing(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
     os.mkfifo(path)
     with pytest.raises(ConfigError, match="it is no file"):
@@ -309,7 +309,7 @@ def test_what_stands_in_the_place_of_the_decisions_is_no_yes(tmp_path: Path) -> 
     path.unlink()
     path.write_text("{}")
     path.chmod(0o666)
-    with pytest.raises(ConfigError, match="others may write to it"):
+    with pytest.raises(ConfigError, match="other users can write to it"):
         Consent(remembers=path)
 
 
@@ -347,11 +347,11 @@ async def test_no_more_than_so_many_questions_about_one_server_wait() -> None:
     )
 
     refused = [str(each) for each in flood if each is not None]
-    assert refused == ["Elicit(evil) is not allowed: 32 questions about evil wait to be asked already"] * 7
+    assert refused == ["Elicit(evil) is not allowed: 32 questions about evil are waiting already"] * 7
     assert flood[-1] is None
 
 
-async def test_whose_turn_does_not_come_in_time_is_declined() -> None:
+async def test_a_question_without_a_turn_in_time_is_denied() -> None:
     async def never(_: ConsentQuestion) -> bool:
         await asyncio.Event().wait()
         return True
@@ -360,10 +360,10 @@ async def test_whose_turn_does_not_come_in_time_is_declined() -> None:
     said = await asyncio.gather(*(push(consent) for _ in range(4)), return_exceptions=True)
 
     assert [str(each).partition("allowed: ")[2] for each in said] == [
-        "nobody answered within 30 s",
-        "nobody answered within 30 s",
-        "its turn has not come within 60 s: others are asked about",
-        "its turn has not come within 60 s: others are asked about",
+        "no answer within 30 s",
+        "no answer within 30 s",
+        "the question had no turn within 60 s, because of other questions",
+        "the question had no turn within 60 s, because of other questions",
     ]
     await push(Consent(ask=User(YES)))
 
@@ -412,12 +412,12 @@ async def _once(turns: QuestionQueue, who: str) -> None:
         pass
 
 
-async def test_a_timeout_of_whoever_is_asked_is_a_no_also_where_they_may_think_for_ever() -> None:
+async def test_a_timeout_error_of_the_ask_function_denies_the_call_even_without_patience() -> None:
     def late(_: ConsentQuestion) -> bool:
         raise TimeoutError("the window was closed")
 
     for patience in (None, 30.0):
-        with pytest.raises(ConsentDenied, match=r"whoever was asked failed .TimeoutError: the window was closed"):
+        with pytest.raises(ConsentDenied, match=r"the ask function failed .TimeoutError: the window was closed"):
             await push(Consent(ask=late, patience=patience))
 
 
@@ -432,7 +432,7 @@ def test_a_consent_outlives_the_loop_in_which_it_was_asked() -> None:
 
 
 @pytest.mark.row("CB-13")
-async def test_what_was_decided_for_good_does_not_hold_for_another_server_of_that_name(tmp_path: Path) -> None:
+async def test_a_permanent_decision_does_not_apply_to_another_server_of_the_same_name(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
     always = ConsentAnswer(allow=True, remember="always")
     here, there = Consent(ask=User(always, always), remembers=path), Consent(remembers=path)
@@ -445,9 +445,9 @@ async def test_what_was_decided_for_good_does_not_hold_for_another_server_of_tha
     await push(here)
     assert here.verdict("git", "push", PUSH) == ("allow", "decided before")
     assert there.verdict("git", "push", PUSH)[0] == "ask"
-    with pytest.raises(ConsentDenied, match="nobody is there"):
+    with pytest.raises(ConsentDenied, match="no user can be asked"):
         await there.elicitation("git")
-    with pytest.raises(ConsentDenied, match="nobody is there"):
+    with pytest.raises(ConsentDenied, match="no user can be asked"):
         await push(there)
     assert "serve" not in path.read_text()
 

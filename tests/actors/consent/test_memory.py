@@ -1,4 +1,4 @@
-"""What is kept for good: how much of it, in which files, and what is said of one that cannot be written or believed."""
+"""Permanent decisions: their number, their file, and files that cannot be written or trusted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_lying_and_the_decision_hol
     assert path.read_bytes() == before
 
 
-def test_what_somebody_else_has_written_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "decisions.json"
     DecisionMemory(now, path).keep(PUSH, "hash", allow=True, seconds=None)
     if os.geteuid() == 0:
@@ -70,12 +70,12 @@ def test_what_somebody_else_has_written_is_not_believed(tmp_path: Path, monkeypa
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(
-        ConfigError, match=r"decisions\.json: .* \(it is somebody else's\): mend the file, or remove it"
+        ConfigError, match=r"decisions\.json: .* \(it belongs to another user\): correct the file, or remove it"
     ):
         DecisionMemory(now, path)
 
 
-def test_what_is_far_too_large_is_not_read_to_its_end(tmp_path: Path) -> None:
+def test_an_oversized_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "decisions.json"
     path.touch(0o600)
     os.truncate(path, memory._LARGEST + 1)

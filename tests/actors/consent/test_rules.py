@@ -55,7 +55,7 @@ def test_the_first_step_that_says_something_decides(present: tuple[bool, ...]) -
 @pytest.mark.row("CB-13", "CB-16")
 @pytest.mark.parametrize("whose", ["git", "*", "g?t"])
 @PRESENT
-def test_what_a_server_may_ask_the_user_is_decided_in_the_same_order(present: tuple[bool, ...], whose: str) -> None:
+def test_elicitation_rules_are_examined_in_the_same_order(present: tuple[bool, ...], whose: str) -> None:
     there = [step for step, one in zip(STEPS, present, strict=True) if one]
     expected = there[0] if there else "default"
     about_tools = [rule(step, "*") for step in STEPS]  # which have no say in it, whatever they are
@@ -77,7 +77,7 @@ def test_calibans_bug_a_servers_allow_does_not_beat_a_global_deny_by_where_it_is
 ) -> None:
     """In caliban a server's allow once beat a global deny: all rules were in one list, which was split by position, and the server's part came first.
 
-    Here rules are parted by what they say and for whom they stand, so nothing can be gained by where one is written, or by how many are written around it.
+    The model groups rules by verdict and scope, so neither the position of a rule nor the number of other rules can matter.
     """
     deny, allow = Rule("deny", "git:push"), Rule("allow", "push", "git")
     more = [Rule(verdict, f"other{number}", "git") for number in range(fillers) for verdict in ("allow", "deny")]
@@ -128,7 +128,7 @@ def test_the_rule_that_decided_says_where_it_is_written() -> None:
         ("[p]ush", "git", "push", False),
     ],
 )
-def test_what_a_global_pattern_is_about(pattern: str, server: str, tool: str, *, fits: bool) -> None:
+def test_global_patterns_match_servers_and_tools(pattern: str, server: str, tool: str, *, fits: bool) -> None:
     decided = Permissions([Rule("deny", pattern)]).of_tool(server, tool)
 
     assert (decided.verdict == "deny") is fits
@@ -147,7 +147,7 @@ def test_what_a_global_pattern_is_about(pattern: str, server: str, tool: str, *,
         ("mcp__git__push", "git__push", "rm", False),
     ],
 )
-def test_what_is_allowed_by_claudes_name_is_nobody_elses(
+def test_an_allow_rule_with_claudes_name_applies_to_one_server(
     pattern: str, server: str, tool: str, *, allowed: bool
 ) -> None:
     decided = Permissions([Rule("allow", pattern)]).of_tool(server, tool)
@@ -171,7 +171,7 @@ def test_a_rule_can_be_about_some_servers_only() -> None:
     assert [each.rule.pattern for each in permissions.dead(["hub"])] == ["*", "Elicit(*)"]
 
 
-def test_where_nobody_has_written_a_rule_something_else_may_hold() -> None:
+def test_without_rules_the_default_verdict_applies() -> None:
     decided = Permissions(otherwise="allow").of_tool("git", "push")
 
     assert str(decided) == "allow: no file has rules"
@@ -192,7 +192,7 @@ def test_where_nobody_has_written_a_rule_something_else_may_hold() -> None:
     ],
     ids=str,
 )
-def test_what_a_server_may_ask_the_user_has_rules_of_its_own(written: list[Rule], verdict: Verdict) -> None:
+def test_patterns_of_tools_do_not_apply_to_elicitation(written: list[Rule], verdict: Verdict) -> None:
     assert Permissions(written).of_elicitation("git").verdict == verdict
 
 
@@ -200,12 +200,12 @@ def test_what_a_server_may_ask_the_user_has_rules_of_its_own(written: list[Rule]
     ("verdict", "pattern", "server", "says"),
     [
         ("maybe", "push", None, "allow, ask or deny"),
-        ("allow", "", None, "is no pattern"),
-        ("allow", " push", None, "is no pattern"),
-        ("allow", "x" * 301, None, "is no pattern"),
+        ("allow", "", None, "is not a pattern"),
+        ("allow", " push", None, "is not a pattern"),
+        ("allow", "x" * 301, None, "is not a pattern"),
         ("allow", "Elicit", None, "say whose"),
         ("allow", "Elicit(git", None, "not closed"),
-        ("allow", "Elicit(hub)", "git", "about another server"),
+        ("allow", "Elicit(hub)", "git", "names another server"),
     ],
 )
 def test_a_rule_that_says_nothing_is_refused_where_it_stands(
@@ -328,13 +328,13 @@ def test_everything_but_stars_and_question_marks_is_itself(pattern: str, word: s
 
 
 @given(patterns, patterns, words)
-def test_what_covers_a_pattern_matches_all_that_it_does(wide: str, narrow: str, word: str) -> None:
+def test_a_covering_pattern_matches_everything_the_other_does(wide: str, narrow: str, word: str) -> None:
     if covers(wide, narrow) and matches(narrow, word):
         assert matches(wide, word)
 
 
 @given(patterns, words, words)
-def test_what_matches_something_may_begin_so(pattern: str, beginning: str, rest: str) -> None:
+def test_may_begin_accepts_prefixes_of_matches(pattern: str, beginning: str, rest: str) -> None:
     if matches(pattern, beginning + rest):
         assert may_begin(pattern, beginning)
     elif not may_begin(pattern, beginning):

@@ -1,4 +1,4 @@
-"""The bridge: which subscriber answers first, which hears no more, and what a server gets when none answers."""
+"""The elicitation bridge: the first answer counts, closed subscriptions get nothing, and a server's reply without an answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def action(answer: Any) -> str:
 
 
 @pytest.mark.row("CB-11")
-async def test_without_anybody_to_answer_a_question_is_declined_at_once() -> None:
+async def test_without_a_subscriber_a_question_is_declined_at_once() -> None:
     assert action(await ElicitationBridge().form("git", FORM)) == "decline"
 
 
@@ -50,7 +50,7 @@ async def test_a_subscriber_answers(said: str) -> None:
     assert bridge.waiting == ()
 
 
-async def test_a_page_is_shown_whole_and_visited_by_nobody() -> None:
+async def test_a_page_is_shown_whole_and_never_fetched() -> None:
     bridge = ElicitationBridge()
     async with bridge.subscribe() as questions:
         asked = asyncio.ensure_future(bridge.page("shop", PAGE))
@@ -89,7 +89,7 @@ async def test_the_first_who_answers_has_answered() -> None:
         assert action(await asked) == "decline"
 
 
-async def test_who_comes_later_gets_what_still_waits_and_nothing_that_is_over() -> None:
+async def test_a_late_subscriber_gets_open_questions_only() -> None:
     bridge = ElicitationBridge()
     async with bridge.subscribe() as first:
         asked = [asyncio.ensure_future(bridge.form(f"s{number}", FORM)) for number in range(3)]
@@ -125,7 +125,7 @@ async def test_no_more_than_so_many_wait() -> None:
 
 
 @pytest.mark.row("CB-12")
-async def test_nobody_waits_for_longer_than_five_minutes() -> None:
+async def test_a_question_waits_at_most_five_minutes() -> None:
     bridge = ElicitationBridge()
     loop = asyncio.get_running_loop()
     async with bridge.subscribe():
@@ -152,7 +152,7 @@ async def test_a_server_that_gives_up_takes_its_question_back() -> None:
 
 
 @pytest.mark.row("CB-12")
-async def test_what_is_over_is_kept_for_nobody() -> None:
+async def test_a_question_that_is_over_is_dropped_from_all_queues() -> None:
     bridge = ElicitationBridge()
     async with bridge.subscribe() as busy, bridge.subscribe() as idle:
         for number in range(500):
@@ -168,7 +168,7 @@ async def test_what_is_over_is_kept_for_nobody() -> None:
         assert (len(busy), len(idle), bridge.waiting) == (0, 0, ())
 
 
-async def test_whose_time_is_up_was_not_taken_back() -> None:
+async def test_a_question_that_timed_out_is_not_withdrawn() -> None:
     bridge = ElicitationBridge(cap=1.0)
     async with bridge.subscribe() as questions:
         asked = asyncio.ensure_future(bridge.form("git", FORM))
@@ -183,7 +183,7 @@ async def test_whose_time_is_up_was_not_taken_back() -> None:
         assert (question.over, question.withdrawn) == (True, True)
 
 
-async def test_who_has_left_is_given_nothing_more() -> None:
+async def test_a_closed_subscription_gets_no_more_questions() -> None:
     bridge = ElicitationBridge()
     async with bridge.subscribe() as other:
         leaving = bridge.subscribe()
@@ -216,7 +216,7 @@ async def test_a_server_that_asks_without_end_leaves_places_for_the_others() -> 
 
 @pytest.mark.parametrize(("limit", "cap"), [(0, 1), (1, 0), (1, float("nan"))])
 def test_bounds_are_checked(limit: int, cap: float) -> None:
-    with pytest.raises(ConfigError, match="a bridge holds"):
+    with pytest.raises(ConfigError, match="limit has to be at least 1"):
         ElicitationBridge(limit=limit, cap=cap)
 
 

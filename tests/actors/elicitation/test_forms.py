@@ -1,4 +1,4 @@
-"""A form as fields, and what is typed as a value, for every kind of field that the protocol has."""
+"""Forms as fields, and typed text as values, for every type of field in the protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def field(**schema: Any) -> Any:
         ({"type": "array", "items": {"anyOf": [{"const": "x", "title": "Ex"}]}}, "ex", ["x"]),
     ],
 )
-def test_what_is_typed_is_a_value(schema: dict[str, Any], typed: str, value: Any) -> None:
+def test_typed_text_becomes_a_value(schema: dict[str, Any], typed: str, value: Any) -> None:
     assert field(**schema).read(typed) == value
 
 
@@ -55,17 +55,17 @@ def test_what_is_typed_is_a_value(schema: dict[str, Any], typed: str, value: Any
         ({"type": "number"}, "nan", "is not a finite number"),
         ({"type": "number"}, "much", "is not a number"),
         ({"type": "boolean"}, "perhaps", "neither yes nor no"),
-        ({"type": "string", "enum": ["a", "b"]}, "3", "is none of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "3", "is not one of a, b"),
         ({"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2}, "a", "pick at least 2 of them, not 1"),
-        ({"type": "string", "enum": ["a", "b"]}, "²", "'²' is none of a, b"),
-        ({"type": "string", "enum": ["a", "b"]}, "٢", "is none of a, b"),
-        ({"type": "string", "enum": ["a", "b"]}, "1" * 5000, "is none of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "²", "'²' is not one of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "٢", "is not one of a, b"),
+        ({"type": "string", "enum": ["a", "b"]}, "1" * 5000, "is not one of a, b"),
         ({"type": "integer"}, "9" * 400, "is not a finite number"),
         ({"type": "number"}, "-1e999", "is not a finite number"),
         ({"type": "integer", "minimum": 1, "maximum": 10**400}, "0", "0 is not at least 1"),
     ],
 )
-def test_what_is_no_value_is_told_in_words(schema: dict[str, Any], typed: str, says: str) -> None:
+def test_invalid_input_is_reported_in_words(schema: dict[str, Any], typed: str, says: str) -> None:
     with pytest.raises(InvalidAnswer, match=says):
         field(**schema).read(typed)
 
@@ -89,7 +89,7 @@ def test_a_form_is_its_fields_in_order() -> None:
     ]
     assert [each.hint for each in fields] == ["", "a whole number, at least 1", "Apple"]
     assert fields[2].choices == [FormChoice("a", "Apple")]
-    with pytest.raises(InvalidAnswer, match="Your name cannot be left out"):
+    with pytest.raises(InvalidAnswer, match="Your name is required"):
         fields[0].read("")
 
 
@@ -101,5 +101,5 @@ def test_a_value_is_shown_as_it_would_be_typed(value: Any, text: str) -> None:
 @pytest.mark.parametrize(
     "schema", [{}, {"properties": []}, {"properties": {"a": 1}}, {"properties": {}, "required": 3}]
 )
-def test_what_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
+def test_a_schema_that_is_no_form_has_no_fields(schema: dict[str, Any]) -> None:
     assert fields_of(schema) == []

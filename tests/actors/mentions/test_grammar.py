@@ -1,4 +1,4 @@
-"""What counts as a mention, which words are its own, and how a template takes them."""
+"""The grammar of mentions, their words, and the expansion of templates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from greenroom.protocol.uri_templates import UriTemplate
         ("@" + "x" * 65 + ":y", []),
     ],
 )
-def test_what_is_a_mention(text: str, found: list[str]) -> None:
+def test_mentions_are_found_in_a_text(text: str, found: list[str]) -> None:
     assert [str(each) for each in mentions(text)] == found
 
 
@@ -81,7 +81,7 @@ def test_in_a_sentence_a_comma_ends_the_words(behind: str, words: list[str]) -> 
         ("@gi hello", None),
     ],
 )
-def test_what_is_being_typed(text: str, now: PartialMention | None) -> None:
+def test_the_unfinished_mention_is_found(text: str, now: PartialMention | None) -> None:
     assert partial_mention(text) == now
 
 
@@ -107,9 +107,9 @@ def test_words_fill_in_a_template_in_order(template: str, words: list[str], uri:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "wants 2 words, <a> <b>, and has 0"),
-        (["1"], "wants 2 words, <a> <b>, and has 1"),
-        (["1", "2", "3"], "wants 2 words, <a> <b>, and has 3"),
+        ([], "needs 2 words, <a> <b>, but has 0"),
+        (["1"], "needs 2 words, <a> <b>, but has 1"),
+        (["1", "2", "3"], "needs 2 words, <a> <b>, but has 3"),
         (["1", ""], "<b> is empty"),
     ],
 )
@@ -121,14 +121,14 @@ def test_the_wrong_number_of_words_is_told(words: list[str], says: str) -> None:
 @given(
     st.text(min_size=1).filter(lambda word: not set("/\\\0") & set(word) and ".." not in word and word.isprintable())
 )
-def test_what_was_filled_in_is_what_our_own_servers_read(word: str) -> None:
+def test_an_expanded_template_is_parsed_back_by_our_servers(word: str) -> None:
     template = "x://{a}/end"
 
     assert UriTemplate(template).match(expand(template, [word])) == {"a": word}
 
 
 @given(st.text(max_size=20) | st.text("ab @\"'.,:/?\n", max_size=8))
-def test_what_is_offered_is_read_as_what_it_was_offered_for(word: str) -> None:
+def test_a_completion_reads_back_as_the_same_resource(word: str) -> None:
     typed = quoted_as_typed(word)
     if typed is None:
         assert not word or not word.isprintable() or {"'", '"'} <= set(word)

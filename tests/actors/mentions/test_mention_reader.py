@@ -1,4 +1,4 @@
-"""Mentions of a host's servers: when lists are asked for, what makes them void, what is completed, and what is read."""
+"""Mentions of a host's resources: fetching and invalidation of lists, completion, and reading."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ async def test_a_mention_is_read_by_name_title_or_uri() -> None:
 @pytest.mark.parametrize(
     ("typed", "error", "says"),
     [
-        ("@lib:issue ada", TemplateWordsError, "wants 2 words, <owner> <number>, and has 1"),
-        ("@lib:issue ada 7 8", TemplateWordsError, "wants 2 words"),
-        ("@lib:readme now", TemplateWordsError, "takes no words, and has 1"),
+        ("@lib:issue ada", TemplateWordsError, "needs 2 words, <owner> <number>, but has 1"),
+        ("@lib:issue ada 7 8", TemplateWordsError, "needs 2 words"),
+        ("@lib:readme now", TemplateWordsError, "takes no words, but has 1"),
         ("@lib:readm", UnknownResource, "has no resource 'readm'; did you mean readme"),
         ("@lbi:readme", UnknownResource, "no server called 'lbi'; did you mean lib"),
         ("readme", UnknownResource, "write @server:resource"),
     ],
 )
-async def test_what_cannot_be_read_is_told(typed: str, error: type[Exception], says: str) -> None:
+async def test_an_unreadable_mention_is_reported(typed: str, error: type[Exception], says: str) -> None:
     async with Host({"lib": library()}) as host:
         with pytest.raises(error, match=says):
             await host.mentions.read(typed)
@@ -102,7 +102,7 @@ async def test_a_text_is_read_with_all_its_mentions_and_one_that_is_wrong_spoils
         ("hello", []),
     ],
 )
-async def test_what_is_typed_is_completed(typed: str, offered: list[str]) -> None:
+async def test_a_mention_is_completed_while_typed(typed: str, offered: list[str]) -> None:
     async with Host({"lib": library(), "hub": library("hub")}) as host:
         assert await host.mentions.completions(typed) == offered
 
@@ -175,7 +175,7 @@ async def test_another_server_under_the_same_name_is_not_taken_for_the_one_befor
         assert await host.mentions.completions("@lib:") == ["last", "note://last"]
 
 
-async def test_what_somebody_elses_server_calls_its_own_can_be_typed_or_is_not_offered() -> None:
+async def test_completions_of_foreign_names_can_be_typed_or_are_left_out() -> None:
     server = Server("odd")
     for number, name in enumerate(("a 'b'", "it's", "and so on...", "both ' and \"")):
         server.resource(f"note://{number}", name=name)(lambda: "read")
@@ -231,7 +231,7 @@ async def test_many_who_want_a_list_at_once_ask_once() -> None:
 
 
 @pytest.mark.row("CB-14")
-async def test_what_changes_while_it_is_fetched_is_fetched_again() -> None:
+async def test_a_list_that_changes_during_the_fetch_is_fetched_again() -> None:
     line = Line()
     line.hold = asyncio.Event()
     cache = list_cache(line)
@@ -276,7 +276,7 @@ async def test_a_failure_is_told_and_not_kept() -> None:
     assert await uri(cache) == "x://2"
 
 
-async def test_who_gives_up_takes_nobody_along() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
     line = Line()
     line.hold = asyncio.Event()
     cache = list_cache(line)
@@ -290,7 +290,7 @@ async def test_who_gives_up_takes_nobody_along() -> None:
 
 
 async def test_a_list_without_an_end_is_refused() -> None:
-    with pytest.raises(BadAnswer, match="comes back to a page that was there before"):
+    with pytest.raises(BadAnswer, match="returned the same cursor twice"):
         await uri(list_cache(Line(nextCursor="again")))
 
     class Endless(Line):
@@ -303,7 +303,7 @@ async def test_a_list_without_an_end_is_refused() -> None:
         await uri(list_cache(Line(resources=[{}] * 100_001)))
 
 
-async def test_whoever_lists_slowly_page_by_page_is_not_waited_for_all_day() -> None:
+async def test_slow_pages_of_a_list_share_one_timeout() -> None:
     class Slow(Line):
         async def request(self, method: str, params: Any = None, *, timeout: float | None = None) -> dict[str, Any]:
             await asyncio.sleep(20)

@@ -1,4 +1,4 @@
-"""Answers that are too long: what is kept of them, what is said, and where the rest is."""
+"""Answers that are too long: the kept part, the note, and the saved file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def limiter(spill: Spill, most: int | None = None) -> OutputLimiter:
     return OutputLimiter(OutputLimits(OutputLimit(100, most)), spill)
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_an_answer_within_the_limit_is_unchanged() -> None:
     result = answer("x" * 400)
 
     with Spill() as spill:
@@ -45,7 +45,7 @@ def test_what_fits_is_left_alone() -> None:
 
 
 @pytest.mark.row("CB-18")
-def test_what_is_too_much_keeps_its_ends_and_says_where_all_of_it_is() -> None:
+def test_a_cut_answer_keeps_both_ends_and_names_the_file() -> None:
     text = "".join(f"line {number}\n" for number in range(1000))
 
     with Spill() as spill:
@@ -77,7 +77,7 @@ def test_what_is_too_much_keeps_its_ends_and_says_where_all_of_it_is() -> None:
     ],
     ids=["structured", "both", "resource"],
 )
-def test_what_is_no_text_is_kept_whole_as_it_came(result: dict[str, Any]) -> None:
+def test_a_structured_answer_is_saved_whole_as_json(result: dict[str, Any]) -> None:
     with Spill() as spill:
         cut = limiter(spill, 2000).limited("s", "t", result)
 
@@ -117,7 +117,7 @@ def test_a_picture_that_can_be_shown_is_shown_whatever_its_size_and_the_text_bes
     ],
     ids=["sound", "small sound", "other picture", "too large", "unknown"],
 )
-def test_what_cannot_be_shown_is_a_text_that_says_what_and_where(shown: dict[str, Any], what: str, ending: str) -> None:
+def test_binary_content_becomes_a_text_with_type_and_file(shown: dict[str, Any], what: str, ending: str) -> None:
     with Spill() as spill:
         (said,) = limiter(spill, 2000).limited("s", "t", {"content": [shown]})["content"]
 
@@ -140,12 +140,12 @@ def test_files_in_resources_are_shown_or_kept_as_other_binary_content_is() -> No
         assert "a file (application/octet-stream, 900,004 bytes)" in shown[1]["text"]
 
 
-def test_what_is_no_base64_is_said_to_be_none() -> None:
+def test_invalid_base64_is_reported() -> None:
     with Spill() as spill:
         (said,) = limiter(spill, 2000).limited(
             "s", "t", {"content": [{"type": "audio", "data": "A", "mimeType": "a/b"}]}
         )["content"]
-    assert said["text"] == "[a sound (a/b), which is no base64]"
+    assert said["text"] == "[a sound (a/b), which is not base64]"
 
 
 def test_an_answer_of_nothing_that_has_a_text_is_cut_as_it_came() -> None:
@@ -176,7 +176,7 @@ async def test_a_model_is_shown_a_screenshot_where_its_provider_takes_one_and_is
 
 
 @given(st.text(max_size=3000), st.integers(100, 400))
-def test_what_is_kept_is_never_more_than_the_limit(text: str, most: int) -> None:
+def test_the_kept_text_never_exceeds_the_limit(text: str, most: int) -> None:
     with Spill() as spill:
         cut = OutputLimiter(OutputLimits(OutputLimit(most, None)), spill)
         head, tail = cut._ends(text, OutputLimit(most, None))
@@ -188,7 +188,7 @@ def test_what_is_kept_is_never_more_than_the_limit(text: str, most: int) -> None
 
 
 @pytest.mark.row("CB-18")
-def test_what_is_more_particular_decides() -> None:
+def test_the_most_specific_limit_applies() -> None:
     limits = OutputLimits(OutputLimit(1000), {"git": OutputLimit(2000)}, {"git:log": OutputLimit(3000)})
 
     assert [limits.of(*name).tokens for name in (("hub", "log"), ("git", "push"), ("git", "log"))] == [1000, 2000, 3000]
@@ -216,7 +216,7 @@ def test_so_many_files_and_no_more_are_kept() -> None:
         kept = [spill.keep("a", ".txt", b"") for _ in range(4)]
 
         assert [each.exists() for each in kept] == [False, False, True, True]
-    with pytest.raises(ConfigError, match="at least 1 whole answer"):
+    with pytest.raises(ConfigError, match="most_files has to be at least 1"):
         Spill(most_files=0)
 
 
@@ -233,7 +233,7 @@ def test_a_server_that_answers_at_length_puts_out_its_own_answers(bound: dict[st
         assert large.exists()
 
 
-def test_a_folder_that_somebody_cleared_away_is_made_anew() -> None:
+def test_a_deleted_folder_is_created_again() -> None:
     with Spill(most=250) as spill:
         first = spill.keep("a", ".txt", b"x" * 200)
         shutil.rmtree(first.parent)
@@ -251,7 +251,7 @@ def test_where_nothing_can_be_kept_the_answer_says_so(tmp_path: Path) -> None:
     result = limiter(Spill(tmp_path / "file")).limited("git", "log", answer("x" * 1000, isError=True))
 
     assert [block["type"] for block in result["content"]] == ["text"]
-    assert "its beginning and its end; the rest could not be kept (File exists)]" in result["content"][0]["text"]
+    assert "its beginning and its end; the rest could not be saved (File exists)]" in result["content"][0]["text"]
     assert result["isError"] is True
 
 
@@ -266,13 +266,13 @@ def test_half_an_answer_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     spill = Spill(tmp_path)
     monkeypatch.setattr(os, "fdopen", full)
     cut = limiter(spill).limited("git", "log", answer("x" * 1000))
-    assert "the rest could not be kept (No space left on device)]" in cut["content"][0]["text"]
+    assert "the rest could not be saved (No space left on device)]" in cut["content"][0]["text"]
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("wrong", [0, 99, -1, True, 1.5, "many"])
 def test_a_limit_is_checked(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="tokens of an answer are 100 or more"):
+    with pytest.raises(ConfigError, match="tokens has to be 100 or more"):
         OutputLimit(wrong)
 
 
@@ -294,7 +294,7 @@ async def test_a_model_gets_what_fits_and_a_program_gets_all() -> None:
     assert not folder.exists()
 
 
-async def test_what_is_kept_goes_with_a_host_that_is_somebodys_child() -> None:
+async def test_saved_answers_are_deleted_with_a_supervised_host() -> None:
     server = Server("big")
 
     @server.tool

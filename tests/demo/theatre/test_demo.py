@@ -1,4 +1,4 @@
-"""The demonstration as a program: it ends by itself, in order, and on Ctrl-C; it fits a terminal; it leaves nothing."""
+"""The theatre demonstration as a program: it ends in order and on Ctrl-C, fits a terminal, and leaves no processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS = 60
 ORDER = "guests, fool, queen, king, cast, sax, bass, drums, band, spots, dimmer, console, light, theatre"
 
 
-def nobody_is_left(group: int) -> bool:
+def no_process_is_left(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -55,7 +55,7 @@ def on_a_terminal(command: list[str], react: Callable[[str, int], None], rows: i
             react(screen, process.pid)
         os.close(master)
         code = process.wait(SECONDS)
-    assert nobody_is_left(process.pid)
+    assert no_process_is_left(process.pid)
     return code, screen
 
 
@@ -63,7 +63,7 @@ def frames(screen: str) -> list[str]:
     return [uncoloured(re.sub(r"\x1b\[[KJ]|\r", "", frame)) for frame in screen.split("\x1b[H")[1:]]
 
 
-def test_it_ends_by_itself_and_in_order_where_there_is_no_terminal() -> None:
+def test_the_demo_ends_in_order_without_a_terminal() -> None:
     with subprocess.Popen(
         [*COMMAND, "--seconds", "0"],
         stdout=subprocess.PIPE,
@@ -73,7 +73,7 @@ def test_it_ends_by_itself_and_in_order_where_there_is_no_terminal() -> None:
     ) as process:
         out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (0, "")
-    assert nobody_is_left(process.pid)
+    assert no_process_is_left(process.pid)
     assert "\x1b" not in out
     lines = out.splitlines()
     assert lines[1] == "theatre <demo.1> (one_for_one)"
@@ -81,7 +81,7 @@ def test_it_ends_by_itself_and_in_order_where_there_is_no_terminal() -> None:
     assert lines[-1].startswith("deaths ")
 
 
-def test_it_draws_in_place_on_a_terminal_of_80_by_24() -> None:
+def test_the_demo_draws_in_place_on_a_terminal_of_80_by_24() -> None:
     code, screen = on_a_terminal([*COMMAND, "--seconds", "2.5"], lambda _screen, _pid: None)
     assert code == 0
     drawn = frames(screen)
@@ -95,7 +95,7 @@ def test_it_draws_in_place_on_a_terminal_of_80_by_24() -> None:
     assert "●" not in drawn[-1]
 
 
-def test_it_makes_do_with_a_small_terminal() -> None:
+def test_the_demo_fits_a_small_terminal() -> None:
     code, screen = on_a_terminal([*COMMAND, "--seconds", "0"], lambda _screen, _pid: None, rows=10)
     assert code == 0
     assert {len(frame.splitlines()) for frame in frames(screen)} == {9}
@@ -132,7 +132,7 @@ def test_the_second_ctrl_c_does_not_wait() -> None:
     assert code == -signal.SIGINT
 
 
-def test_it_ends_when_nobody_reads_any_more() -> None:
+def test_the_demo_ends_when_its_output_is_closed() -> None:
     with subprocess.Popen(
         [*COMMAND, "--seconds", "300"],
         stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def test_it_ends_when_nobody_reads_any_more() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(SECONDS) == 1
-    assert nobody_is_left(process.pid)
+    assert no_process_is_left(process.pid)
 
 
 @pytest.mark.parametrize(

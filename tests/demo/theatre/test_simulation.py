@@ -1,4 +1,4 @@
-"""The show on virtual time: whatever the dice say, everything that is to be seen is seen, and the house stands."""
+"""The theatre simulation on virtual time: for every random seed each event is shown, and the tree survives."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
-from examples.demo.theatre.event_log import Book
-from examples.demo.theatre.simulation import Show, bad_luck, look, prompt
+from examples.demo.theatre.event_log import EventLog
+from examples.demo.theatre.simulation import Simulation, bad_luck, look, prompt
 from examples.demo.theatre.supervision_tree import PERFORMERS, open_house
 from examples.demo.theatre.tree_picture import Scene, clipped, paint, picture, uncoloured
 
@@ -43,7 +43,7 @@ class Gallery:
 @pytest.mark.parametrize("seed", range(6))
 def test_an_evening(seed: int) -> None:
     gallery = Gallery()
-    show = Show(gallery, 30, seed)
+    show = Simulation(gallery, 30, seed)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(show.play())
         assert asyncio.all_tasks(runner.get_loop()) == set()
@@ -66,7 +66,7 @@ def test_an_evening(seed: int) -> None:
 
 
 async def test_bad_luck_goes_on_until_the_supervisor_is_another(node: Node) -> None:
-    book = Book(asyncio.get_running_loop().time)
+    book = EventLog(asyncio.get_running_loop().time)
     node.reports.subscribe(book.report)
     house = await open_house()
     calls = spawn(prompt, random.Random(1), book)
@@ -88,8 +88,8 @@ async def test_bad_luck_goes_on_until_the_supervisor_is_another(node: Node) -> N
     assert look() is None
 
 
-def test_what_was_told_is_given_out_once() -> None:
-    book = Book(lambda: 1.0)
+def test_events_are_returned_once() -> None:
+    book = EventLog(lambda: 1.0)
     assert book.since(0) == []
     book.tell("one")
     book.tell("two")
@@ -102,7 +102,7 @@ def test_what_was_told_is_given_out_once() -> None:
 
 
 def test_an_empty_stage_is_a_picture_too() -> None:
-    scene = Scene(None, Book(lambda: 0.0), 0, 30, 1)
+    scene = Scene(None, EventLog(lambda: 0.0), 0, 30, 1)
     lines = [uncoloured(line) for line in picture(scene)]
     assert len(lines) == 23
     assert lines[1].startswith("theatre   ·")

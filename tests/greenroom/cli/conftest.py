@@ -1,4 +1,4 @@
-"""What every test of the command line has: a folder with a server in it, a home of its own, and a way to type."""
+"""Fixtures for tests of the command line: a folder with a server, a home directory, and typed commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""list, call, read, prompt: what is typed, what a server gets of it, and what is seen."""
+"""list, call, read and prompt: typed words, the request to the server, and the output."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_arguments_come_from_a_file_or_stdin(typed: Type, folder: Path, monkeypa
         assert typed("call", "weather.py", "forecast", "--args-json", "-").out == '["Bergen 0"]\n'
 
 
-def test_what_a_tool_says_of_its_failure_is_an_exit_code(typed: Type) -> None:
+def test_a_tool_error_is_exit_code_1(typed: Type) -> None:
     seen = typed("call", "weather.py", "fail")
     assert (seen.code, seen.out) == (1, "no sun today\n")
 
@@ -103,7 +103,7 @@ def test_a_picture_is_written_down_where_it_is_wanted(typed: Type, folder: Path)
 
 @pytest.mark.row("CB-11")
 @pytest.mark.parametrize(("more", "answer"), [((), "Declined"), (("--yes",), "Accepted")])
-def test_where_nobody_sits_a_question_is_declined_unless_all_is_yes(
+def test_without_a_terminal_a_question_is_declined_unless_yes_is_given(
     typed: Type, more: tuple[str, ...], answer: str
 ) -> None:
     seen = typed("call", "weather.py", "ask", *more)
@@ -145,37 +145,37 @@ def test_a_prompt(typed: Type) -> None:
     ("words", "code", "says"),
     [
         (("lits",), 2, "Did you mean 'list'?"),
-        (("list",), 2, "say which server"),
-        (("list", "--"), 2, "there is nothing behind --"),
+        (("list",), 2, "name a server"),
+        (("list", "--"), 2, "the command behind -- is missing"),
         (("list", "weather.py", *BEHIND), 2, "and not both"),
-        (("call", "weather.py"), 2, "say which server, and which tool"),
-        (("call", "--", "x"), 2, "say which tool"),
+        (("call", "weather.py"), 2, "and a tool"),
+        (("call", "--", "x"), 2, "name a tool"),
         (("call", "weather.py", "forcast", "city=Oslo"), 2, "no tool 'forcast': did you mean forecast?"),
         (("call", "weather.py", "forecast", "Oslo"), 2, "'Oslo' is not an argument: write key=value"),
         (("call", "weather.py", "forecast", "days=many"), 2, "days is integer, not 'many'"),
-        (("call", "weather.py", "forecast", "days:=many"), 2, "days is no JSON behind :="),
-        (("call", "weather.py", "forecast", "city=a", "city=b"), 2, "city is there twice"),
-        (("call", "weather.py", "forecast", "--args-json", "[]"), 2, "is one JSON object"),
-        (("call", "weather.py", "forecast", "--args-json", "{"), 2, "is no JSON"),
+        (("call", "weather.py", "forecast", "days:=many"), 2, "the value of days after := is not JSON"),
+        (("call", "weather.py", "forecast", "city=a", "city=b"), 2, "city is given twice"),
+        (("call", "weather.py", "forecast", "--args-json", "[]"), 2, "has to be a JSON object"),
+        (("call", "weather.py", "forecast", "--args-json", "{"), 2, "is not JSON"),
         (("call", "weather.py", "forecast", "--args-json", "@gone.json"), 2, "gone.json"),
         (("list", "weather.py:other"), 2, "has no server called 'other': it has server"),
-        (("list", "gone.py"), 2, "there is no file gone.py"),
-        (("list", "gone:server"), 2, "there is no module 'gone'"),
+        (("list", "gone.py"), 2, "the file gone.py does not exist"),
+        (("list", "gone:server"), 2, "the module 'gone' is neither in this folder nor"),
         (("list", "http://127.0.0.1:9/mcp"), 4, "no server listens there"),
         (("list", "--", "no-such-program-anywhere"), 4, "no-such-program-anywhere"),
         (("list", "http://127.0.0.1:9/mcp", "-H", "secret"), 2, "--header is written 'Name: value'"),
         (("list", "weather.py", "-H", "A: b"), 2, "--header is only for a URL"),
         (("list", "http://127.0.0.1:9/mcp", "-e", "A=b"), 2, "--env is only for a command"),
         (("read", "weather.py", "today", "now"), 2, "is not a template and takes no values"),
-        (("read", "weather.py", "at", "Oslo"), 2, "wants 2 words, <city> <day>, and has 1"),
-        (("serve", "weather.py", "--workers", "2"), 2, "--workers is for --http"),
+        (("read", "weather.py", "at", "Oslo"), 2, "needs 2 words, <city> <day>, but has 1"),
+        (("serve", "weather.py", "--workers", "2"), 2, "--workers is only for --http"),
         (("serve", "weather.py", "--stdio", "--http", "1"), 2, "either --stdio or --http"),
         (("serve", "weather.py", "--http", "x:y"), 2, "--http is HOST:PORT"),
         (("new", "weather", "--", "x"), 2, "takes no command behind --"),
     ],
     ids=shown,
 )
-def test_what_makes_no_sense_says_so_and_whose_fault_it_was(
+def test_wrong_words_are_reported_with_their_exit_code(
     typed: Type, words: tuple[str, ...], code: int, says: str
 ) -> None:
     seen = typed(*words)
@@ -221,7 +221,7 @@ def test_a_word_is_typed_by_its_schema(schema: dict[str, Any], word: str, value:
 
 
 def test_an_empty_name_is_none() -> None:
-    with pytest.raises(UsageError, match="is no argument"):
+    with pytest.raises(UsageError, match="is not an argument"):
         arguments_from_words([":=1"], {})
 
 

@@ -1,4 +1,4 @@
-"""check, where something is missing, takes for ever, or is interrupted: it is said, and nothing goes on behind it."""
+"""check with a missing program, a hanging suite, or an interrupt: the reason is reported, and no process stays behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_without_npx_it_is_said_what_to_do(typed: Type, bin_: Path) -> None:
     seen = typed("check", URL)
 
     assert (seen.code, seen.out) == (4, "")
-    assert "--suite names one that is there" in seen.err
+    assert "pass the path of an installed suite with --suite" in seen.err
 
 
 def test_the_suite_is_fetched_with_npx_in_the_version_that_we_know_and_sent_to_the_url(
@@ -69,7 +69,7 @@ def test_the_suite_is_fetched_with_npx_in_the_version_that_we_know_and_sent_to_t
     assert (folder / "said").read_text().startswith(f"--yes {SUITE} server --url {URL} --scenario ping ")
 
 
-def test_who_interrupts_leaves_no_suite_behind(
+def test_an_interrupt_leaves_no_process_of_the_suite(
     typed: Type, bin_: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(bin_ / "npx", f'exec {sys.executable} {folder / "suite.py"} "$@"')
@@ -104,7 +104,10 @@ time.sleep(600)
     monkeypatch.setattr(check_command, "_STARTS_WITHIN", 2.0)
     monkeypatch.setattr(check_command, "_STOPS_WITHIN", 0.2)
 
-    with pytest.raises(CommandFailed, match="it does not serve within 2 seconds") as caught, _served_url("deaf.py"):
+    with (
+        pytest.raises(CommandFailed, match="the server does not start within 2 seconds") as caught,
+        _served_url("deaf.py"),
+    ):
         raise AssertionError("there is nothing to check")
 
     assert caught.value.code == 4

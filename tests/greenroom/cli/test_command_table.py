@@ -1,4 +1,4 @@
-"""What holds for every command of the table: how programs are answered, and what a shell is offered."""
+"""Rules for every command of the table: JSON output and shell completion."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_command_answers_programs_but_the_one_that_answers_clients() -> No
     ],
     ids=" ".join,
 )
-def test_what_programs_are_answered_is_one_json_object(typed: Type, words: tuple[str, ...]) -> None:
+def test_json_output_is_one_json_value(typed: Type, words: tuple[str, ...]) -> None:
     seen = typed(*words, "--json")
 
     assert seen.code == 0, seen.err

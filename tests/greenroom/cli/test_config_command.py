@@ -1,4 +1,4 @@
-"""config, and a server by its configured name; whoami and logout."""
+"""config, servers by their configured name, whoami and logout."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_all_that_is_wrong_is_said_with_its_line(typed: Type, configured: Path) 
 def test_where_there_is_none_it_is_said_where_it_would_be(typed: Type) -> None:
     seen = typed("config", "check")
 
-    assert (seen.code, "there is no configuration" in seen.out) == (0, True)
+    assert (seen.code, "no configuration found" in seen.out) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["loop.toml", "none.toml"])
@@ -98,16 +98,16 @@ def test_a_server_that_does_not_answer_in_its_time_is_said_to_be_away(typed: Typ
     assert (seen.code, "slow does not answer" in seen.out, "0.2" in seen.out) == (0, True, True)
 
 
-def test_what_is_well_is_counted(typed: Type, folder: Path) -> None:
+def test_config_check_counts_valid_servers(typed: Type, folder: Path) -> None:
     assert typed("config", "show").out == typed("config", "effective").out == "no server is configured\n"
     path = folder / "greenroom.toml"
     path.write_text('[server.sky]\ncommand = "sh"\n')
-    assert typed("config", "check").out == f"1 server in {path}: all is well\n"
+    assert typed("config", "check").out == f"1 server in {path}: no mistakes\n"
     path.write_text('[server.sky]\ncommand = "sh"\n[server.sea]\ncommand = "sh"\n')
-    assert typed("config", "check").out == f"2 servers in {path}: all is well\n"
+    assert typed("config", "check").out == f"2 servers in {path}: no mistakes\n"
 
 
-def test_what_is_shown_has_no_secret(typed: Type, configured: Path) -> None:
+def test_config_show_prints_no_secret(typed: Type, configured: Path) -> None:
     assert configured.exists()
     seen = typed("config", "show")
 
@@ -115,7 +115,7 @@ def test_what_is_shown_has_no_secret(typed: Type, configured: Path) -> None:
     assert "secret" not in seen.out + typed("config", "show", "--json").out
 
 
-def test_what_a_variable_stands_for_is_never_told(
+def test_a_variables_value_is_never_shown(
     typed: Type, folder: Path, signed_in: FileStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert signed_in.path.exists()
@@ -203,7 +203,7 @@ def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
     return store
 
 
-def test_who_one_is_and_that_no_token_is_shown(typed: Type, signed_in: FileStore, folder: Path) -> None:
+def test_whoami_shows_the_login_and_no_token(typed: Type, signed_in: FileStore, folder: Path) -> None:
     assert signed_in.path.exists()
     (folder / "greenroom.toml").write_text(
         f'[server.one]\ntransport = "http"\nurl = "{URL}"\noauth = "auto"\n[server.two]\ntransport = "http"\nurl = "http://127.0.0.1:8/mcp"\noauth = "auto"\n'
@@ -225,7 +225,7 @@ def test_who_one_is_and_that_no_token_is_shown(typed: Type, signed_in: FileStore
     assert typed("whoami", "two").code == 5
 
 
-def test_whoever_signs_out_is_not_signed_in(typed: Type, signed_in: FileStore) -> None:
+def test_after_logout_no_login_is_stored(typed: Type, signed_in: FileStore) -> None:
     assert signed_in.path.exists()
     assert "signed out" in typed("logout", URL).out
     assert "you were not signed in" in typed("logout", URL).out
@@ -233,9 +233,9 @@ def test_whoever_signs_out_is_not_signed_in(typed: Type, signed_in: FileStore) -
 
 
 @pytest.mark.row("CB-10")
-def test_where_nobody_sits_signing_in_fails_at_once_and_says_what_to_do(typed: Type, folder: Path) -> None:
+def test_without_a_terminal_login_fails_at_once_with_advice(typed: Type, folder: Path) -> None:
     seen = typed("login", URL)
-    assert (seen.code, "run it where a browser is, or say --device" in seen.err) == (5, True)
+    assert (seen.code, "run the command where a browser is, or pass --device" in seen.err) == (5, True)
     (folder / "greenroom.toml").write_text(f'[server.one]\ntransport = "http"\nurl = "{URL}"\n')
     seen = typed("login", "one")
     assert "nobody" in seen.err
@@ -271,7 +271,7 @@ def guarded() -> Iterator[str]:
 
 
 @pytest.mark.row("CB-10")
-def test_what_holds_for_a_server_that_nobody_is_signed_in_at_is_said_without_a_browser(
+def test_effective_opens_no_browser_for_a_server_without_a_login(
     typed: Type, signed_in: FileStore, folder: Path, guarded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert signed_in.path.exists()

@@ -1,4 +1,4 @@
-"""How a command ends: help with its examples, an error with its reason, a reader that has gone away; and the last words of calls, reads and prompts."""
+"""Ends of commands: help, errors with their reason and exit code, a closed output pipe, and saved answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_error_is_a_line_and_its_reason_another(
     seen = typed("list", "weather.py")
     assert seen.code == 2
     assert seen.err.startswith("Traceback") or cause is not None
-    assert seen.err.endswith("Misused: so it is not\n")
+    assert seen.err.endswith("UsageError: so it is not\n")
     assert "report" not in seen.err
 
 
@@ -91,7 +91,7 @@ def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "greenroom.cli.command_table", None)
 
     def imported(name: str, *given: Any, **more: Any) -> Any:
-        if name == "commands":
+        if name == "command_table":
             raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
         return real(name, *given, **more)
 
@@ -108,7 +108,7 @@ def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytes
 # --- what came of it
 
 
-def test_whatever_a_tool_answers_is_shown_or_written_down(odd: Odd, folder: Path) -> None:
+def test_every_block_of_an_answer_is_shown_or_saved(odd: Odd, folder: Path) -> None:
     data = base64.b64encode(b"12345").decode()
     content = [
         {"type": "resource_link", "uri": "note://one", "name": "one"},
@@ -121,8 +121,8 @@ def test_whatever_a_tool_answers_is_shown_or_written_down(odd: Odd, folder: Path
     assert odd(answers, "call", "x").out.splitlines() == [
         "→ note://one  one",
         "two",
-        "[image/svg+xml, 5 bytes: --save FOLDER writes it down]",
-        "[audio/x-what?, 5 bytes: --save FOLDER writes it down]",
+        "[image/svg+xml, 5 bytes: --save FOLDER saves it]",
+        "[audio/x-what?, 5 bytes: --save FOLDER saves it]",
     ]
     assert odd(answers, "call", "x", "--save", "kept").code == 0
     assert {path.name: path.read_bytes() for path in (folder / "kept").iterdir()} == {
@@ -144,7 +144,7 @@ def test_a_block_that_is_none_is_not_our_fault(odd: Odd, block: dict[str, Any]) 
     seen = odd({"tools/call": {"content": [block]}}, "call", "x")
 
     assert (seen.code, seen.out) == (1, "")
-    assert seen.err.startswith("greenroom: the tool's answer has a resource in it that has neither text nor blob: ")
+    assert seen.err.startswith("greenroom: the tool's answer has a resource with neither text nor blob: ")
 
 
 def test_a_tool_that_is_not_there_is_told_with_what_there_is(odd: Odd, typed: Type) -> None:
@@ -154,7 +154,7 @@ def test_a_tool_that_is_not_there_is_told_with_what_there_is(odd: Odd, typed: Ty
     assert (seen.code, "it has none" in seen.err) == (2, True)
 
 
-def test_what_is_read_goes_to_a_file_or_to_whoever_reads_on(typed: Type, folder: Path) -> None:
+def test_a_resource_is_saved_in_a_file_or_written_to_a_pipe(typed: Type, folder: Path) -> None:
     seen = typed("read", "weather.py", "today", "--save", "-")
     assert (seen.out, seen.err) == ("sunny", "")
     seen = typed("read", "weather.py", "weather://photo", "--save", "photo.png")
@@ -168,7 +168,7 @@ def test_what_is_read_goes_to_a_file_or_to_whoever_reads_on(typed: Type, folder:
 def test_a_prompts_arguments_have_names(typed: Type, word: str) -> None:
     seen = typed("prompt", "weather.py", "pack", word)
 
-    assert (seen.code, seen.err) == (2, f"greenroom: {word!r} is no argument: write key=value\n")
+    assert (seen.code, seen.err) == (2, f"greenroom: {word!r} is not an argument: write key=value\n")
 
 
 # --- serve --watch

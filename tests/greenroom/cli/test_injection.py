@@ -1,4 +1,4 @@
-"""What a peer, a repository or a configuration writes is never a command: not for a shell, not for a browser's command line, not in another program's file."""
+"""Text of a peer, a repository or a configuration is never interpreted: by a shell, a browser's command line, or another program's file."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_server_is_started_with_its_words_as_they_are_and_no_shell(folde
     assert not (folder / "owned").exists()
 
 
-def test_what_install_writes_for_other_programs_is_data(typed: Type, folder: Path) -> None:
+def test_install_writes_quoted_data_only(typed: Type, folder: Path) -> None:
     words = [word for word in WORDS if "\n" not in word and "\r" not in word]
     assert typed("install", "--to", "cursor", "--project", "--yes", "--name", "sky", "--", "sh", *words).code == 0
     entry = json.loads((folder / ".cursor" / "mcp.json").read_text())["mcpServers"]["sky"]

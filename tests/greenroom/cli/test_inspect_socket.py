@@ -74,15 +74,18 @@ def saying(path: Path, data: bytes) -> Generator[None]:
     ids=lambda data: repr(data[:20]),
 )
 def test_bytes_that_are_no_snapshot_are_reported(tmp_path: Path, data: bytes) -> None:
-    with saying(tmp_path / "s", data), pytest.raises(ConfigError, match="nothing that can be read: is it a lookout"):
+    with (
+        saying(tmp_path / "s", data),
+        pytest.raises(ConfigError, match="nothing that can be read: is it an inspect socket"),
+    ):
         read_snapshot(tmp_path / "s")
 
 
 def test_reading_of_an_endless_snapshot_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect_socket, "_MOST", 100_000)
+    monkeypatch.setattr(inspect_socket, "_LARGEST_SNAPSHOT", 100_000)
     with (
         saying(tmp_path / "s", b" " * 10_000_000),
-        pytest.raises(ConfigError, match="sent more than 100000 bytes: is it a lookout"),
+        pytest.raises(ConfigError, match="sent more than 100000 bytes: is it an inspect socket"),
     ):
         read_snapshot(tmp_path / "s")
 

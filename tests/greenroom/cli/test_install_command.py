@@ -1,4 +1,4 @@
-"""install: configured servers, with their variables as each program writes them; what was there before is kept. new: what a registry wants to know."""
+"""install: configured servers with variables in each program's form, and backups. new: the server.json for registries."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_configured_server_is_installed_with_its_variables_as_the_program_writ
     assert "very-secret" not in text
 
 
-def test_where_a_program_knows_no_variables_they_are_in_place_and_nobody_is_shown_them(
+def test_expanded_variables_are_written_for_a_program_without_variables_and_not_shown(
     typed: Type, configured: Path
 ) -> None:
     seen = typed("install", "sky", "--to", "claude", "--name", "other", "--yes")
@@ -90,7 +90,7 @@ def test_where_a_program_knows_no_variables_they_are_in_place_and_nobody_is_show
     entry = json.loads(file.read_text())["mcpServers"]["other"]
     assert entry["args"][1] == "--key=very-secret"
     assert entry["env"] == {"SKY_PLACE": "north", "TOKEN": "very-secret", "PLAIN": "1"}
-    assert "Claude Desktop knows nothing of timeouts: that holds only here" in seen.err
+    assert "Claude Desktop does not support timeouts: these settings are left out" in seen.err
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_where_a_program_knows_no_variables_they_are_in_place_and_nobody_is_show
         (("deep", "--to", "cursor"), 2, "deep has a cwd"),
         (("sky", "--to", "cursor", "-e", "A=b"), 2, "sky has its own"),
         (("sky", "--to", "cursor", "--", "uvx"), 2, "and not both"),
-        (("--to", "cursor"), 2, "say which server"),
+        (("--to", "cursor"), 2, "name a server"),
     ],
 )
-def test_what_of_a_configuration_cannot_be_installed(
+def test_unsupported_settings_of_a_configured_server_are_reported(
     typed: Type, configured: Path, words: tuple[str, ...], code: int, says: str
 ) -> None:
     seen = typed("install", *words, "--project", "--yes")
@@ -125,7 +125,7 @@ def test_programs_are_told_what_was_done(typed: Type, configured: Path) -> None:
     assert configured.exists()
 
 
-def test_what_was_there_first_is_kept_for_good(typed: Type, folder: Path) -> None:
+def test_the_first_backup_is_never_overwritten(typed: Type, folder: Path) -> None:
     file = folder / ".mcp.json"
     file.write_text('{"mine": true}')
     for number in range(12):
@@ -170,7 +170,7 @@ def test_a_secret_that_was_written_out_before_is_not_shown(
 
     monkeypatch.setenv("SKY_TOKEN", "another-secret")
     changed = typed(*words)
-    assert (changed.code, "are different that are not shown" in changed.out) == (0, True)
+    assert (changed.code, "differs only in values that are not shown" in changed.out) == (0, True)
     assert "--key=another-secret" in json.loads(file.read_text())["mcpServers"]["sky"]["args"]
     beside = typed("install", "weather.py", "--to", "claude", "--name", "after", "--yes")
     renewed = typed("install", "weather.py", "--to", "claude", "--name", "sky", "--yes")
@@ -276,7 +276,7 @@ x = 1979-05-27
 """
 
 
-def test_what_else_stands_in_a_toml_file_stays_with_its_comments(typed: Type, folder: Path) -> None:
+def test_other_tables_of_a_toml_file_stay_with_their_comments(typed: Type, folder: Path) -> None:
     file = folder / ".codex" / "config.toml"
     file.parent.mkdir()
     file.write_text(TOML)
@@ -308,7 +308,7 @@ def test_a_toml_file_that_lines_cannot_edit_is_left_alone_and_the_table_is_shown
     seen = typed("install", URL, "--to", "codex", "--project", "--name", "old", "--yes")
     assert seen.code == 3
     assert file.read_text() == text
-    assert "by hand" in seen.err or "mend it first" in seen.err
+    assert "by hand" in seen.err or "correct the file first" in seen.err
 
 
 def test_plain_json_is_shown_and_written_into_this_folder_where_that_is_wanted(typed: Type, folder: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_registry_has_nothing_against_a_new_server(typed: Type, folder: Path, 
         {"packages": [{"registryType": "pypi", "version": "1.0.0", "transport": {"type": "stdio"}}]},
     ],
 )
-def test_what_a_registry_would_refuse_is_found(typed: Type, folder: Path, fault: dict[str, Any]) -> None:
+def test_a_server_json_that_a_registry_would_refuse_is_found(typed: Type, folder: Path, fault: dict[str, Any]) -> None:
     typed("new", "sky")
 
     assert wrong({**json.loads((folder / "sky" / "server.json").read_text()), **fault})
@@ -397,4 +397,4 @@ def test_a_repository_is_made_where_there_is_git(typed: Type, folder: Path, monk
     assert (folder / "sky" / ".git").is_dir()
     monkeypatch.setenv("PATH", str(folder))
     seen = typed("new", "sea", "--git")
-    assert (seen.code, "there is no git here" in seen.err, (folder / "sea" / "sea.py").exists()) == (4, True, True)
+    assert (seen.code, "git is not installed" in seen.err, (folder / "sea" / "sea.py").exists()) == (4, True, True)

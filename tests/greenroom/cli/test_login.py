@@ -1,4 +1,4 @@
-"""`greenroom login` as a user at a terminal has it: the address is shown, their browser goes there, and no other program does."""
+"""`greenroom login` at a terminal: the address is shown, and only the user's browser opens it."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def diary(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.row("CB-06")
-def test_who_signs_in_is_shown_where(diary: str, tmp_path: Path) -> None:
+def test_login_shows_the_address(diary: str, tmp_path: Path) -> None:
     with at_terminal(["greenroom", "login", diary], tmp_path, installed(tmp_path)) as terminal:
         terminal.see("To sign in, open this in a browser on this machine:\n\n  http://127.0.0.1:")
         terminal.see("/authorize?")
-        terminal.see(f"signed in at {diary}, for ")
+        terminal.see(f"signed in to {diary}, for ")
         assert terminal.end() == 0
     with at_terminal(["greenroom", "call", diary, "today"], tmp_path, installed(tmp_path)) as terminal:
         assert (terminal.end(), terminal.screen) == (0, "ada has nothing to do today\n")
 
 
-def test_who_turns_away_is_not_signed_in(diary: str, tmp_path: Path) -> None:
+def test_a_cancelled_login_stores_nothing(diary: str, tmp_path: Path) -> None:
     variables = installed(tmp_path)
     browser = tmp_path / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s" "$1" > begun && mv begun visited\n')

@@ -1,4 +1,4 @@
-"""Answers that no server should give: each is reported as the server's, and shown without doing anything to a terminal."""
+"""Malformed answers of servers: each is reported as the server's mistake, and shown escaped."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def odd(typed: Type, folder: Path) -> Callable[..., Typed]:
 @pytest.mark.parametrize(
     ("answers", "words", "says"),
     [
-        ({"tools/list": {"tools": [3]}}, ("list",), "tools/list with what is no tool: 3"),
-        ({"prompts/list": {"prompts": [None]}}, ("inspect",), "prompts/list with what is no prompt: None"),
+        ({"tools/list": {"tools": [3]}}, ("list",), "tools/list with an entry that is not a tool: 3"),
+        ({"prompts/list": {"prompts": [None]}}, ("inspect",), "prompts/list with an entry that is not a prompt: None"),
         ({"tools/list": {}}, ("list",), "tools/list without a list of tools"),
         (
             {"tools/call": {"content": [{"type": "image", "data": "!", "mimeType": "image/png"}]}},
             ("call", "x"),
-            "no base64",
+            "not base64",
         ),
         ({"tools/call": {"content": "x"}}, ("call", "x"), "tools/call"),
         ({"prompts/get": {"messages": [3]}}, ("prompt", "x"), "role"),
@@ -83,7 +83,7 @@ def odd(typed: Type, folder: Path) -> Callable[..., Typed]:
     ],
     ids=shown,
 )
-def test_what_makes_no_sense_is_the_servers_affair(
+def test_a_malformed_answer_is_reported_as_the_servers_error(
     odd: Callable[..., Typed], answers: dict[str, Any], words: tuple[str, ...], says: str
 ) -> None:
     seen = odd(answers, *words)
@@ -93,14 +93,14 @@ def test_what_makes_no_sense_is_the_servers_affair(
     assert "Traceback" not in seen.err
 
 
-def test_what_is_strange_is_shown_all_the_same(odd: Callable[..., Typed]) -> None:
+def test_an_unusual_answer_is_shown(odd: Callable[..., Typed]) -> None:
     tool = {"name": 3, "inputSchema": "x", "description": ["a"]}
     prompt = {"name": "p", "arguments": [3, {"name": 4}]}
     answers = {"tools/list": {"tools": [tool]}, "prompts/list": {"prompts": [prompt, {"name": "q", "arguments": 7}]}}
 
     assert odd(answers, "list").code == 0
     seen = odd(answers, "inspect", "--strict")
-    assert (seen.code, "wrong: tool 3: its inputSchema is no object" in seen.out) == (1, True)
+    assert (seen.code, "wrong: tool 3: its inputSchema is not an object" in seen.out) == (1, True)
 
 
 JSON = st.recursive(
@@ -132,7 +132,7 @@ def test_a_terminal_gets_nothing_that_moves_its_cursor(monkeypatch: pytest.Monke
     assert spelling.terminal_safe("\x1b[2J") == "\x1b[2J"
 
 
-def test_what_a_server_calls_its_things_is_spelt_out(odd: Callable[..., Typed]) -> None:
+def test_names_of_a_server_are_escaped(odd: Callable[..., Typed]) -> None:
     tool: dict[str, Any] = {
         "name": "a\x1b[31m",
         "inputSchema": {"type": "object", "properties": {"b\x07": {}}},
@@ -198,7 +198,7 @@ for line in sys.stdin:
     ),
     ids=shown,
 )
-def test_what_a_server_says_does_nothing_to_a_terminal(folder: Path, words: tuple[str, ...], says: str) -> None:
+def test_text_of_a_server_is_escaped_on_a_terminal(folder: Path, words: tuple[str, ...], says: str) -> None:
     (folder / "hostile.py").write_text(HOSTILE)
     (folder / "greenroom.toml").write_text(
         f"""
@@ -221,7 +221,7 @@ args = ["hostile.py", "dies"]
     assert not re.search(r"owned[^\r\n]*\x1b\[31m\\u202e", terminal.written), "its colours are none"
 
 
-def test_what_nobody_has_thought_of_is_spelt_out_before_a_terminal_gets_it() -> None:
+def test_echo_escapes_text_that_a_command_forgot_to_escape() -> None:
     ours = "\x1b[1mname\x1b[0m and \x1b[32mmore\x1b[0m\n\there"
 
     assert spelling.escaped_for_terminal(ours) == ours
@@ -232,12 +232,12 @@ def test_what_nobody_has_thought_of_is_spelt_out_before_a_terminal_gets_it() -> 
 
 def test_an_error_of_several_lines_has_none_that_looks_like_ours(odd: Callable[..., Typed]) -> None:
     seen = odd(
-        {"tools/list": {"tools": [{"name": "a\ngreenroom: all is well", "inputSchema": {}}]}}, "call", "b", "c=d"
+        {"tools/list": {"tools": [{"name": "a\ngreenroom: no mistakes", "inputSchema": {}}]}}, "call", "b", "c=d"
     )
     assert (seen.code, seen.err.count("\ngreenroom:")) == (2, 0)
 
 
-def test_what_is_logged_where_nobody_has_asked_for_it_is_spelt_out(typed: Type) -> None:
+def test_log_records_are_escaped(typed: Type) -> None:
     assert typed("--version").code == 0
     assert logging.lastResort is not None
     record = logging.LogRecord("x", logging.WARNING, "x.py", 1, "it said %s\nand more", ("\x1b[2J",), None)

@@ -1,4 +1,4 @@
-"""The files that install writes to, which are other programs' as well: they write to them at the same time, and a repository brings its own."""
+"""Files of other programs that install edits: concurrent writes, links, and content that cannot be edited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 URL = ("install", "http://127.0.0.1:1/mcp", "--to", "claude-code", "--name", "new")
 
 
-def test_what_the_program_writes_while_somebody_thinks_is_not_lost(
+def test_a_write_of_the_program_during_the_question_is_not_lost(
     typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = folder.parent / "home" / ".claude.json"
@@ -40,7 +40,7 @@ def test_what_the_program_writes_while_somebody_thinks_is_not_lost(
     seen = typed(*URL)
 
     assert (seen.code, asked) == (0, [".claude.json"] * 2)
-    assert "has been written to meanwhile: the change anew" in seen.err
+    assert "was changed by another program: the change is repeated" in seen.err
     assert seen.out.count('+    "new": {') == 2
     found = json.loads(file.read_text())
     assert (found["history"], list(found["mcpServers"])) == (["old", "new"], ["theirs", "new"])
@@ -62,12 +62,12 @@ def test_a_program_that_never_stops_writing_is_left_alone(
     monkeypatch.setattr("greenroom.cli.install_command._confirm_write", writes)
     seen = typed(*URL)
 
-    assert (seen.code, "is written to all the time" in seen.err) == (1, True)
+    assert (seen.code, "is being changed by another program" in seen.err) == (1, True)
     assert "mcpServers" not in json.loads(file.read_text())
     assert [each.name for each in file.parent.glob(".claude*")] == [file.name]
 
 
-def test_what_was_there_is_not_kept_through_a_link_that_leads_elsewhere(typed: Type, folder: Path) -> None:
+def test_a_backup_is_not_written_through_a_link(typed: Type, folder: Path) -> None:
     (folder / ".mcp.json").write_text('{"mcpServers": {}}')
     profile = folder.parent / "home" / ".bash_profile"
     places = [folder / f".mcp.json.before-greenroom{end}" for end in ("", *(f"-{n}" for n in range(2, 10)))]
@@ -126,11 +126,11 @@ def test_a_file_that_is_too_deep_is_left_alone(typed: Type, folder: Path, deep: 
 
     seen = typed(*URL, "--project", "--yes")
 
-    assert (seen.code, "64 values in each other: nothing was written" in seen.err) == (3, True)
+    assert (seen.code, "64 levels deep: nothing was written" in seen.err) == (3, True)
     assert (folder / ".mcp.json").read_text() == text
 
 
-def test_what_is_no_file_is_waited_for_by_nobody(typed: Type, folder: Path) -> None:
+def test_a_path_that_is_no_regular_file_does_not_block(typed: Type, folder: Path) -> None:
     os.mkfifo(folder / ".mcp.json")
 
     seen = typed(*URL, "--project", "--yes")
@@ -138,7 +138,7 @@ def test_what_is_no_file_is_waited_for_by_nobody(typed: Type, folder: Path) -> N
     assert (seen.code, "it is no file" in seen.err) == (3, True)
 
 
-def test_what_stands_in_a_repositorys_file_does_nothing_to_a_terminal(typed: Type, folder: Path) -> None:
+def test_text_of_a_repositorys_file_is_escaped_on_a_terminal(typed: Type, folder: Path) -> None:
     (folder / ".mcp.json").write_text('{"mcpServers": {"a\\u009b2J\\u202e": {"command": "true"}}}')
 
     seen = typed(*URL, "--project", "--yes")
@@ -147,7 +147,7 @@ def test_what_stands_in_a_repositorys_file_does_nothing_to_a_terminal(typed: Typ
     assert not {"\x9b", "\u202e"} & set(seen.out)
 
 
-def test_who_is_asked_knows_where_a_link_leads(
+def test_the_question_shows_the_target_of_a_link(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = folder / "elsewhere.json"
@@ -160,13 +160,13 @@ def test_who_is_asked_knows_where_a_link_leads(
         assert run([*URL, "--project"]) == 6
         monkeypatch.undo()
 
-    assert f"Write this to .mcp.json, which is {elsewhere.resolve()}?" in capfd.readouterr().err
+    assert f"Write this to .mcp.json, a link to {elsewhere.resolve()}?" in capfd.readouterr().err
     assert not elsewhere.exists()
     os.close(writing)
 
 
 @pytest.mark.greenroom(clock="real")
-def test_what_lies_where_a_program_starts_it_is_not_taken_for_pythons_own(
+def test_files_in_the_working_directory_shadow_no_python_module(
     typed: Type, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert typed("install", "weather.py", "--to", "cursor", "--name", "it", "--yes").code == 0
@@ -185,11 +185,11 @@ def test_what_lies_where_a_program_starts_it_is_not_taken_for_pythons_own(
     [
         ('{"x": 1e999}', "the number 1e999 is more exact"),
         ('{"x": 0.10000000000000000000001}', "the number 0.10000000000000000000001 is more exact"),
-        ('{"x": NaN}', "NaN is no JSON"),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' stands there twice in one object"),
+        ('{"x": NaN}', "NaN is not JSON"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "'a' occurs twice in one object"),
     ],
 )
-def test_what_would_not_be_written_as_it_was_read_is_left_alone(typed: Type, folder: Path, text: str, why: str) -> None:
+def test_a_file_with_values_that_would_change_is_left_alone(typed: Type, folder: Path, text: str, why: str) -> None:
     (folder / ".mcp.json").write_text(text)
 
     seen = typed(*URL, "--project", "--yes")

@@ -1,4 +1,4 @@
-"""serve, and what is said there; --watch; check: each a process of its own, which is ended by its number."""
+"""serve, serve --watch and check as real processes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def program(folder: Path) -> Iterator[Callable[..., Program]]:
         each.process.communicate()
 
 
-def test_what_is_served_on_stdio_is_the_protocol_and_nothing_else(
-    program: Callable[..., Program], folder: Path
-) -> None:
+def test_stdout_of_a_stdio_server_carries_the_protocol_only(program: Callable[..., Program], folder: Path) -> None:
     (folder / "loud.py").write_text('print("at import")\nfrom weather import server\nprint("and again")\n')
     served = program("serve", "loud.py")
 
@@ -141,15 +139,15 @@ def test_where_other_machines_can_call_it_is_said_which_pages_may(origins: list[
     [
         (
             ("--http", "0.0.0.0:0"),
-            "0.0.0.0 can be reached from other machines: say which web pages may call, with --origin",
+            "0.0.0.0 can be reached from other machines: name the web pages that may call, with --origin",
         ),
-        (("--http", "0", "--origin", "none", "--origin", "https://a.example"), "stand alone"),
+        (("--http", "0", "--origin", "none", "--origin", "https://a.example"), "cannot be combined"),
         (("--http", "0", "--origin", "a page"), "--origin is written scheme://host[:port]"),
-        (("--origin", "none"), "--origin is for --http"),
-        (("--http", "0.0.0.0:0", "--watch"), "say which web pages may call"),
+        (("--origin", "none"), "--origin is only for --http"),
+        (("--http", "0.0.0.0:0", "--watch"), "name the web pages that may call"),
     ],
 )
-def test_pages_that_nobody_can_allow(typed: Type, words: tuple[str, ...], says: str) -> None:
+def test_invalid_origins_are_refused(typed: Type, words: tuple[str, ...], says: str) -> None:
     seen = typed("serve", "weather.py", *words)
 
     assert (seen.code, seen.out) == (2, "")
@@ -175,7 +173,7 @@ def test_a_server_begins_anew_when_its_file_changes_and_not_when_that_is_broken(
     file.write_text("def broken(:\n")
     assert "invalid syntax" in served.line()
     file.write_text(good.replace("no sun today", "rain today"))
-    assert "weather.py changed: beginning anew" in _until(served, "changed")
+    assert "weather.py changed: restarting" in _until(served, "changed")
 
     assert typed("call", _until(served, "serves").rpartition(" ")[2], "fail").out == "rain today\n"
     assert served.end() == 0
@@ -248,7 +246,7 @@ def test_a_call_that_outlasts_the_grace_is_answered_before_the_program_ends(
 
 
 def test_watch_is_for_http(typed: Type) -> None:
-    assert "--watch is for --http" in typed("serve", "weather.py", "--watch").err
+    assert "--watch is only for --http" in typed("serve", "weather.py", "--watch").err
 
 
 def test_which_files_are_looked_at(tmp_path: Path) -> None:
@@ -323,7 +321,7 @@ def test_a_suite_judges_by_what_fits_any_server(typed: Type, node: Callable[[str
     ]
 
 
-def test_what_was_not_checked_has_not_passed(typed: Type, node: Callable[[str], str]) -> None:
+def test_a_scenario_without_checks_has_not_passed(typed: Type, node: Callable[[str], str]) -> None:
     suite = node("v24.1.0")
 
     assert typed("check", "weather.py", "--suite", suite, "--scenario", "ping").code == 0
@@ -335,7 +333,7 @@ def test_what_was_not_checked_has_not_passed(typed: Type, node: Callable[[str], 
     ]
 
 
-@pytest.mark.parametrize(("version", "says"), [("v20.1.0", "this is v20.1.0"), ("", "there is none here")])
+@pytest.mark.parametrize(("version", "says"), [("v20.1.0", "this is v20.1.0"), ("", "Node is not installed")])
 def test_without_its_node_it_says_so(
     typed: Type, node: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, version: str, says: str
 ) -> None:
@@ -354,13 +352,13 @@ def test_without_its_node_it_says_so(
     [
         (("git",), 3, "no server is called 'git'"),
         (("sky",), 2, "sky is a program"),
-        (("sea",), 2, "sea wants headers, a login or SSE"),
+        (("sea",), 2, "sea needs headers, a login or SSE"),
         (("--", "uvx", "mcp-server-git"), 2, "the suite speaks HTTP only"),
-        (("gone.py",), 2, "there is no file gone.py"),
+        (("gone.py",), 2, "the file gone.py does not exist"),
         (("broken.py",), 1, "broken.py cannot be loaded: ZeroDivisionError: division by zero (broken.py, line 2)"),
     ],
 )
-def test_what_cannot_be_judged_says_why(
+def test_a_target_that_check_cannot_test_is_refused_with_a_reason(
     typed: Type, node: Callable[[str], str], folder: Path, words: tuple[str, ...], code: int, says: str
 ) -> None:
     suite = node("v24.1.0")
@@ -384,7 +382,7 @@ def test_a_configured_url_is_judged(
     assert typed("check", "sky", "--suite", suite, "--scenario", "ping").out == "passed  ping  (1 of 1 checks)\n"
 
 
-def test_whatever_a_server_writes_is_read_and_is_not_in_the_answer(
+def test_output_of_the_checked_server_is_read_and_is_not_in_the_answer(
     typed: Type, node: Callable[[str], str], folder: Path
 ) -> None:
     suite = node("v24.1.0")
@@ -399,7 +397,7 @@ def test_whatever_a_server_writes_is_read_and_is_not_in_the_answer(
 
 @pytest.mark.parametrize(
     ("scenario", "says"),
-    [("endless", "it has not within 0.5 seconds"), ("garbled", "nobody can read it")],
+    [("endless", "the suite did not end within 0.5 seconds"), ("garbled", "the result cannot be read")],
 )
 def test_a_suite_that_says_nothing_has_found_nothing_good(
     typed: Type, node: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, scenario: str, says: str
@@ -422,4 +420,4 @@ def test_a_node_that_does_not_even_say_its_version_is_none(
 
     seen = typed("check", "weather.py")
 
-    assert (seen.code, "there is none here" in seen.err) == (4, True)
+    assert (seen.code, "Node is not installed" in seen.err) == (4, True)

@@ -1,4 +1,4 @@
-"""`greenroom serve --config FILE`: a gateway without code."""
+"""`greenroom serve --config FILE`: a gateway from a configuration file."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ async def test_the_servers_of_a_file_are_served_without_code(file: Path) -> None
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("--config", "none.toml"), 2, "there is no file none.toml"),
+        (("--config", "none.toml"), 2, "the file none.toml does not exist"),
         (("--config", "FILE", "--only", "upp"), 2, "has no server 'upp'; did you mean up"),
-        (("--config", "FILE", "weather.py"), 2, "goes without weather.py"),
+        (("--config", "FILE", "weather.py"), 2, "cannot be combined with weather.py"),
         (("--config", "FILE", "--http", "0", "--workers", "2"), 2, "goes without --workers"),
         (("--config", "FILE", "--http", "0", "--watch"), 2, "it follows its file anyway"),
-        (("--only", "up", "weather.py"), 2, "--only is for --config"),
-        ((), 2, "say which server"),
+        (("--only", "up", "weather.py"), 2, "--only is only for --config"),
+        ((), 2, "name a server"),
         (("--config", "EMPTY"), 2, "write one as [server.NAME]"),
         (("--config", "WRONG"), 3, "commando"),
     ],
 )
-def test_what_cannot_be_served_says_what_to_write(
+def test_a_file_without_servers_is_refused_with_advice(
     typed: Type, file: Path, words: tuple[str, ...], code: int, says: str
 ) -> None:
     (file.parent / "empty.toml").write_text("")

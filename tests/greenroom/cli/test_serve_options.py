@@ -56,7 +56,7 @@ def test_the_default_that_the_help_names_is_the_true_one(option: CommandOption) 
         ).default
         said = re.search(r"\(([^() ]+)(?: ([KM]iB))?\)", option.about)
         if option.kind == "switch":
-            assert ("on unless switched off" in option.about) is default
+            assert ("(on by default)" in option.about) is default
         elif said is None:
             assert default in (None, (), "tool", "both", "greenroom", "0", MISSING)
         elif option.kind in ("whole", "seconds"):
@@ -85,7 +85,7 @@ def test_the_default_that_the_help_names_is_the_true_one(option: CommandOption) 
     ],
     ids=str,
 )
-def test_what_is_typed_reaches_its_setting(
+def test_a_typed_option_reaches_its_setting(
     typed: Type, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], kind: str, name: str, value: object
 ) -> None:
     seen: list[tuple[HttpConfig, Settings]] = []
@@ -118,23 +118,23 @@ def test_the_file_of_a_password_is_read(tmp_path: Path) -> None:
         (("--http", "0", "--path", "mcp"), "--path must begin with a slash"),
         (("--http", "0", "--keyfile", "key.pem"), "--keyfile needs a certfile"),
         (("--http", "0", "--allowed-host", "http://a"), "--allowed-host must have names"),
-        (("--http", "0", "--allowed-host", "any", "--allowed-host", "a"), "stand alone"),
+        (("--http", "0", "--allowed-host", "any", "--allowed-host", "a"), "cannot be combined"),
         (("--http", "0", "--log-level", "loud"), "--log-level must be one of debug"),
-        (("--http", "0", "--icons", "[1"), "is no JSON"),
-        (("--max-body", "1"), "--max-body is for --http"),
+        (("--http", "0", "--icons", "[1"), "is not JSON"),
+        (("--max-body", "1"), "--max-body is only for --http"),
         (("--http", "0", "--grace", "2", "--drain-grace", "9"), "type --grace 9 alone"),
         (("--grace", "-1"), "0 or more"),
     ],
     ids=str,
 )
-def test_what_cannot_be_is_told_by_the_options_name(typed: Type, words: tuple[str, ...], says: str) -> None:
+def test_a_wrong_value_is_reported_with_the_options_name(typed: Type, words: tuple[str, ...], says: str) -> None:
     seen = typed("serve", "weather.py", *words)
 
     assert (seen.code, seen.out) == (2, "")
     assert says in seen.err
 
 
-def test_what_is_watched_gets_the_same_words_again() -> None:
+def test_a_restarted_server_gets_the_same_options() -> None:
     given: dict[str, Any] = {
         "allowed_host": ("a.example", "b.example"),
         "allow_missing_origin": False,
@@ -230,7 +230,7 @@ def test_settings_of_the_files_own_run_are_named_where_they_are_not_used(
     monkeypatch.setattr(Server, "run", run_nothing)
 
     for name in ("served.py", "served:server"):
-        said = f"greenroom: the run() of {name} is not called here, and what it says is not used: {names}; say it with options\n"
+        said = f"greenroom: greenroom serve does not call the run() of {name} and ignores its settings: {names}; set them with options\n"
 
         done = typed("serve", name, "--http", "0", *words)
 
@@ -267,7 +267,7 @@ def test_a_server_is_set_up_before_it_runs_and_by_names_that_there_are() -> None
 async def test_a_server_that_runs_is_not_set_up() -> None:
     server = Server("one")
     async with server.started():
-        with pytest.raises(ConfigError, match="before it runs"):
+        with pytest.raises(ConfigError, match="before the server runs"):
             server.set_up(page_size=1)
 
 
@@ -281,5 +281,5 @@ def test_the_help_lists_the_options_under_their_headings(typed: Type) -> None:
 
 
 def test_options_of_settings_are_misused_in_words() -> None:
-    with pytest.raises(UsageError, match="stand alone"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         typed_settings({"trusted_proxy": ("none", "10.0.0.1")})

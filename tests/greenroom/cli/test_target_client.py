@@ -1,4 +1,4 @@
-"""Where a command goes: code of this machine, whatever it is called and does; a configured server, with the times that hold for it."""
+"""Targets of commands: Python code with any name and behaviour, and configured servers with their timeouts."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_environment_says_how_long_a_tool_may_take(
     assert (seen.code, "tools/call" in seen.err, "0.2" in seen.err) == (4, True, True)
 
 
-def test_what_is_typed_wins_over_the_file_and_the_environment(
+def test_a_typed_timeout_overrides_the_file_and_the_environment(
     typed: Type, slow: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow("tool = 300", "hang")
@@ -120,10 +120,10 @@ def test_what_is_typed_wins_over_the_file_and_the_environment(
 
 
 @pytest.mark.parametrize("typed_", ["0", "-1", "nan", "inf", "soon"])
-def test_a_time_that_is_none_is_of_whoever_typed_it(typed: Type, typed_: str) -> None:
+def test_an_invalid_timeout_is_a_usage_error(typed: Type, typed_: str) -> None:
     seen = typed("list", "weather.py", "--timeout", typed_)
 
-    assert (seen.code, f"{typed_!r} is no number of seconds" in seen.err) == (2, True)
+    assert (seen.code, f"{typed_!r} is not a number of seconds" in seen.err) == (2, True)
 
 
 # --- the port that a user comes back to
@@ -227,7 +227,7 @@ def test_code_that_cannot_be_loaded_is_its_authors_affair(
 
 
 @pytest.mark.parametrize("words", [("list", "odd.py"), ("list", "odd:server")], ids=" ".join)
-def test_what_a_server_fails_with_while_it_runs_is_its_authors_affair(
+def test_an_exception_of_a_running_server_is_reported_with_its_authors_line(
     typed: Type, folder: Path, words: tuple[str, ...]
 ) -> None:
     code = "from greenroom import Server\nserver = Server('odd')\n\n@server.lifespan\nasync def around():\n    1 / 0\n    yield\n"
@@ -263,7 +263,7 @@ def far(number: int) -> int:
 
 
 @pytest.mark.parametrize("words", [("list", "loud.py"), ("call", "loud.py", "loud"), ("inspect", "loud.py")])
-def test_what_code_prints_is_not_in_the_answer(typed: Type, folder: Path, words: tuple[str, ...]) -> None:
+def test_output_of_imported_code_is_not_in_the_answer(typed: Type, folder: Path, words: tuple[str, ...]) -> None:
     (folder / "loud.py").write_text(LOUD)
     seen = typed(*words, "--json")
 
@@ -341,12 +341,12 @@ for line in sys.stdin:
         (("list", "http://127.0.0.1:9/mcp", "-H", "Bad Name: x"), 2, "Bad Name"),
         (("list", "-e", "=x", "--", "true"), 2, "--env is written NAME=value"),
         (("list", "nobody"), 3, "no server is called 'nobody'"),
-        (("list", "weather"), 3, "for the file write weather.py"),
-        (("list", "ftp://127.0.0.1/mcp"), 2, "ftp:// is no way to a server"),
+        (("list", "weather"), 3, "to name the file, write weather.py"),
+        (("list", "ftp://127.0.0.1/mcp"), 2, "ftp:// cannot reach a server"),
         (("list", "HTTP://127.0.0.1:9/mcp"), 4, "no server listens there"),
         (("call", "weather.py", "forcast"), 2, "no tool 'forcast': did you mean forecast?"),
         (("call", "weather.py", "forcast", "--args-json", "{}"), 2, "no tool 'forcast': did you mean forecast?"),
-        (("install", "--to", "cursor", "--remove"), 2, "say which server is to be taken out"),
+        (("install", "--to", "cursor", "--remove"), 2, "name the server to remove"),
         (("serve", "plain.py", "--http", "1", "--workers", "two"), 2, "'two' is not a valid whole number"),
         (("serve", "plain.py", "--http", "1", "--workers", "0"), 2, "0 is not in the range"),
         (("serve", "plain.py", "--http", "0", "--workers", "65"), 2, "65 is not in the range"),
@@ -360,7 +360,9 @@ for line in sys.stdin:
     ],
     ids=shown,
 )
-def test_who_is_blamed(typed: Type, folder: Path, words: tuple[str, ...], code: int, says: str) -> None:
+def test_an_exception_is_attributed_to_the_server_or_to_greenroom(
+    typed: Type, folder: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
     (folder / "plain.py").write_text("from greenroom import Server\nserver = Server('plain')\n")
     (folder / "raw.py").write_text(RAW)
     (folder / "bytes").write_bytes(b"\xff\xfe\xfd")

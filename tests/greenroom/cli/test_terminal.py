@@ -1,4 +1,4 @@
-"""The command line as a user at a terminal has it: what is asked there, what is seen there, and what Ctrl-C does."""
+"""The command line at a terminal: questions, output, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_form_is_asked_field_by_field_and_a_wrong_answer_again(sit: Sit, where
             ("'ada' is not an e-mail address\nmail (an e-mail address): ", "ada@example.org"),
             ("night (a date, as in 2026-01-31) (optional): ", ""),
             ("  1) Stalls\n  2) Gods\nrow: ", "roof"),
-            ("'roof' is none of Stalls, Gods\nrow: ", "2"),
+            ("'roof' is not one of Stalls, Gods\nrow: ", "2"),
             ("seats (a whole number, 1 to 8) (optional) [2]: ", "9"),
             ("9 is not 1 to 8\nseats (a whole number, 1 to 8) (optional) [2]: ", ""),
             ("extras (optional): ", "glasses, 1"),
@@ -161,7 +161,7 @@ def test_a_form_is_asked_field_by_field_and_a_wrong_answer_again(sit: Sit, where
             terminal.enter(answer)
         assert terminal.end() == 0
         assert "where the ticket goes" in terminal.screen
-        assert "that does not fit the form: name: " in terminal.screen
+        assert "the answers do not fit the form: name: " in terminal.screen
         assert last(terminal) == (
             "accept {'seats': 2, 'seated': False, 'name': 'Ada', 'mail': 'ada@example.org', 'row': 'g', "
             "'extras': ['glasses', 'programme']}"
@@ -234,7 +234,7 @@ def test_a_question_that_is_taken_back_is_asked_no_more_and_what_was_typed_is_no
         terminal.type("half an ans")
         terminal.see("half an ans")
         (folder / "enough").touch()
-        terminal.see("the server has taken its question back")
+        terminal.see("the server has withdrawn its question")
         terminal.see("And this?")
         terminal.see("it: ")
         terminal.enter("wer")
@@ -243,7 +243,7 @@ def test_a_question_that_is_taken_back_is_asked_no_more_and_what_was_typed_is_no
         assert (terminal.end(), last(terminal)) == (0, "{'it': 'wer'}")
 
 
-def test_what_a_server_says_cannot_pass_for_ours(sit: Sit) -> None:
+def test_text_of_a_server_cannot_look_like_greenrooms(sit: Sit) -> None:
     with sit("call", "curious.py", "sly") as terminal:
         terminal.see("it: ")
         assert "curious.py asks: Hello\\u001b[2J\\u202e!\n  Open it in your browser? [y/N]: y\n" in terminal.screen
@@ -279,7 +279,7 @@ def test_where_no_browser_opens_one_goes_there_oneself(sit: Sit) -> None:
         terminal.see("Open it in your browser? [y/N]: ")
         terminal.enter("y")
         assert (terminal.end(), last(terminal)) == (0, "accept")
-        assert "no browser opens here: go there yourself" in terminal.screen
+        assert "no browser could be started: open the address yourself" in terminal.screen
 
 
 # --- progress and colour
@@ -326,9 +326,7 @@ def test_colour_is_for_terminals_and_for_who_wants_it(sit: Sit, folder: Path) ->
 
 @pytest.mark.row("ST-22")
 @pytest.mark.parametrize(("said", "code"), [("", 0), ("n", 6), (CTRL_C, 130)])
-def test_what_is_installed_is_shown_first_and_written_for_who_agrees(
-    sit: Sit, folder: Path, said: str, code: int
-) -> None:
+def test_install_shows_the_change_and_writes_it_after_consent(sit: Sit, folder: Path, said: str, code: int) -> None:
     file = folder.parent / "home" / ".cursor" / "mcp.json"
     with sit("install", "curious.py", "--to", "cursor") as terminal:
         terminal.see('+    "curious": {')

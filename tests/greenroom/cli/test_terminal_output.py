@@ -1,4 +1,4 @@
-"""What commands write to a terminal passes one place, and there what is hidden is spelt out; our own colours stay."""
+"""Output to a terminal passes one function, which escapes hidden characters and keeps greenroom's own colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The desk at which questions are answered: how long it waits, and what it says where no user can be asked."""
+"""Questions at the terminal: how long they wait, and the message if there is no terminal."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ PAGE = UrlElicitationRequest("Please pay.", "https://box.example/")
 
 
 @pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user who runs the tests is not to be asked."""
     monkeypatch.setattr("greenroom.cli.terminal_prompts.is_terminal", lambda: False)
 
 
-def desk(bridge: ElicitationBridge, *, yes: bool = False) -> TerminalPrompts:
+def prompts(bridge: ElicitationBridge, *, yes: bool = False) -> TerminalPrompts:
     return TerminalPrompts(bridge, yes=yes, aside=nullcontext)
 
 
 async def test_a_call_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(RequestTimeout, match="tools/call: no answer within 2 s"):
-        await desk(ElicitationBridge()).within_patience(2, "tools/call", asyncio.sleep(3))
-    assert await desk(ElicitationBridge()).within_patience(None, "tools/call", asyncio.sleep(3, "done")) == "done"
+        await prompts(ElicitationBridge()).within_patience(2, "tools/call", asyncio.sleep(3))
+    assert await prompts(ElicitationBridge()).within_patience(None, "tools/call", asyncio.sleep(3, "done")) == "done"
 
 
-async def test_the_time_of_whoever_thinks_about_a_question_is_not_the_calls() -> None:
+async def test_the_time_for_an_answer_does_not_count_for_the_call() -> None:
     bridge = ElicitationBridge()
-    one = desk(bridge)
+    one = prompts(bridge)
 
     async def thinks(question: Any, prompt: Any) -> None:
         del prompt
@@ -68,7 +68,7 @@ async def test_the_time_of_whoever_thinks_about_a_question_is_not_the_calls() ->
 
 async def test_a_call_may_be_over_with_the_answer() -> None:
     bridge = ElicitationBridge()
-    one = desk(bridge)
+    one = prompts(bridge)
 
     async def lingers(question: Any, prompt: Any) -> None:
         del prompt
@@ -85,11 +85,11 @@ async def test_a_call_may_be_over_with_the_answer() -> None:
 
 
 @pytest.mark.row("CB-11")
-async def test_where_nobody_sits_all_is_declined_but_what_has_answers_of_its_own_for_who_says_yes() -> None:
+async def test_without_a_terminal_questions_are_declined_except_defaults_with_yes() -> None:
     bridge = ElicitationBridge()
-    async with desk(bridge).open():
+    async with prompts(bridge).open():
         assert (await bridge.form("git", DEFAULT)).action == "decline"
-    async with desk(bridge, yes=True).open():
+    async with prompts(bridge, yes=True).open():
         assert (await bridge.form("git", DEFAULT)).value == {"n": 2}
         assert (await bridge.form("git", FORM)).action == "decline"
         assert (await bridge.page("git", PAGE)).action == "decline"
@@ -127,7 +127,7 @@ async def test_lines_are_read_where_the_loop_can_wait_for_them_and_where_it_cann
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_what_was_typed_before_it_was_asked_is_no_answer() -> None:
+async def test_input_before_a_question_is_discarded() -> None:
     keys, screen = pty.openpty()
     prompt = TerminalInput(screen)
     os.write(keys, b"yes\nye")
@@ -154,22 +154,22 @@ async def test_what_was_typed_before_it_was_asked_is_no_answer() -> None:
         ("abcdef", 3, False, "abc…"),
     ],
 )
-def test_what_others_wrote_is_shown_for_what_it_is(text: str, longest: int | None, *, lines: bool, seen: str) -> None:
+def test_text_of_a_server_is_escaped_in_a_question(text: str, longest: int | None, *, lines: bool, seen: str) -> None:
     assert visible(text, longest, lines=lines) == seen
 
 
 @pytest.mark.greenroom(clock="real")
 @pytest.mark.row("CB-12")
-async def test_nobody_is_asked_for_longer_than_the_cap(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_question_is_declined_after_the_cap(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     bridge = ElicitationBridge(cap=0.1)
-    one = desk(bridge)
+    one = prompts(bridge)
     one._prompt = TerminalInput(reading)
     async with one.open():
         assert (await bridge.form("git", FORM)).action == "decline"
         told = ""
         async with asyncio.timeout(60):
-            while "nobody has answered within 0.1 s: the answer is no" not in told:
+            while "no answer within 0.1 s: the question is declined" not in told:
                 await asyncio.sleep(0.01)
                 told += capsys.readouterr().err
         bridge.cap = 60.0

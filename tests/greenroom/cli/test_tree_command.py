@@ -1,4 +1,4 @@
-"""tree, of programs that run: which one is meant, what is drawn of it, and that it is drawn again and again for who watches."""
+"""tree: the choice of a running program, the drawing, and --watch."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ async def test_the_one_that_is_meant_is_drawn(typed: Type, word: str | None) -> 
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_of_several_somebody_has_to_say_which_and_programs_are_answered_all(typed: Type) -> None:
+async def test_of_several_programs_one_has_to_be_named(typed: Type) -> None:
     seen = await looking(typed, ["sea", "sky"], "tree")
     assert (seen.code, seen.out) == (2, "")
-    assert f"say which one: sea ({os.getpid()}), sky ({os.getpid()})" in seen.err
+    assert f"name one of them: sea ({os.getpid()}), sky ({os.getpid()})" in seen.err
     told = json.loads((await looking(typed, ["sea", "sky"], "tree", "sea", "--json")).out)
     assert (told["name"], told["urls"]) == ("sea", ["http://127.0.0.1:1/mcp"])
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_who_watches_sees_it_again_until_they_interrupt(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_redraws_the_tree_until_ctrl_c(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
     class Time:
         slept: tuple[float, ...] = ()
 
@@ -73,7 +73,7 @@ async def test_who_watches_sees_it_again_until_they_interrupt(typed: Type, monke
     assert set(time.slept) == {1.0}
 
 
-def test_what_a_process_is_at_is_told_behind_its_name() -> None:
+def test_a_process_activity_is_shown_after_its_name() -> None:
     one: dict[str, Any] = {"behaviour": "Session", "names": [], "label": "session", "waiting": 0, "bound": None}
     one |= {"calls": None, "activity": "idle", "parent": "<n.1>"}
     root = {**one, "behaviour": "Sessions", "names": ["sessions"], "pid": "<n.1>", "parent": None}

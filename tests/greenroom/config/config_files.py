@@ -1,4 +1,4 @@
-"""Files that tests write, and what is said of them."""
+"""Configuration files written by tests, and the mistakes found in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENVIRONMENT = {"HOME": "/users/anna", "TOKEN": "s3cret", "EMPTY": ""}
 
 
 class Workspace:
-    """A folder with files in it, and no other environment than what a test says."""
+    """A folder with configuration files and an environment of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,42 +26,42 @@ class Workspace:
         self.inputs: dict[str, str] = {}
 
     def write(self, name: str, text: str) -> Path:
-        """A file."""
+        """Write a file."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
         return path
 
     def read(self, *names: str) -> HostConfig:
-        """What they come to."""
+        """The configuration from these files."""
         paths = [self.folder / name for name in names]
         return read(*paths, environment=self.environment, project=self.folder, inputs=self.inputs)
 
     def messages(self, *names: str) -> list[str]:
-        """What is said of them, without the folder."""
+        """The mistakes in these files, without the folder's path."""
         return self.shown(self.read(*names))
 
     def shown(self, config: HostConfig) -> list[str]:
-        """The same of what was read."""
+        """The mistakes of a configuration, without the folder's path."""
         return [str(one).replace(f"{self.folder}/", "") for one in config.mistakes]
 
     def toml(self, text: str) -> list[str]:
-        """What is said of this text."""
+        """The mistakes in this TOML text."""
         self.write("greenroom.toml", text)
         return self.messages("greenroom.toml")
 
 
 PROGRAM = Path(__file__).with_name("stdio_server.py")
-"""A server that says which one it is, and starts in no time."""
+"""A server that reports its name and starts quickly."""
 
 
 def block(name: str, which: str = "", more: str = "", **env: str) -> str:
-    """A server of a file that is that program, with something that tells it from others."""
+    """A TOML table for a server that runs this program and reports `which`."""
     words = f"command = {sys.executable!r}\nargs = ['-S', '-E', {str(PROGRAM)!r}]"
     variables = ", ".join(f"{key} = {value!r}" for key, value in {"WHICH": which, **env}.items())
     return f"[server.{name}]\n{words}\nenv = {{ {variables} }}\n{more}\n"
 
 
 def alive(pids: Iterable[int]) -> set[int]:
-    """Which of these programs run: one that has ended and was not waited for does as well."""
+    """The pids that exist, zombies included."""
     return {pid for pid in pids if Path(f"/proc/{pid}").exists()}

@@ -1,4 +1,4 @@
-"""A server on stdio of the standard library alone: `which` says WHICH, also in its description, `pid` its number, `slow` both after a while.
+"""A stdio server that uses only the standard library: `which` returns WHICH, `pid` its process id, `slow` both after a delay.
 
 It is up in no time, and writes what it was asked into the file ASKED, if there is one.
 """

@@ -1,4 +1,4 @@
-"""All that is wrong with a server is told at once, also what would vanish, could never match, or hides behind another mistake."""
+"""All mistakes of a server are reported at once, including lost headers, rules without effect, and mistakes behind others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT = 'transport = "http"\nurl = "https://a.example/mcp"\n'
 def test_a_header_that_stands_there_twice_in_other_letters_is_a_mistake(workspace: Workspace) -> None:
     told = workspace.toml(f'[server.a]\n{AT}[server.a.headers]\nAuthorization = "1"\nX-A = "2"\nauthorization = "3"\n')
     assert told == [
-        "greenroom.toml:7: server a: headers.authorization: stands there twice, first as Authorization in line 5; keep one of them"
+        "greenroom.toml:7: server a: headers.authorization: is defined twice, first as Authorization in line 5; keep one of them"
     ]
     assert "a" in workspace.read("greenroom.toml").failed
 
@@ -28,13 +28,13 @@ def test_so_it_is_in_the_json_of_other_programs(workspace: Workspace) -> None:
     headers = '{"Authorization": "1",\n"AUTHORIZATION": "2"}'
     workspace.write("mcp.json", f'{{"mcpServers": {{"a": {{"url": "https://a.example/mcp",\n"headers": {headers}}}}}}}')
     assert workspace.messages("mcp.json") == [
-        "mcp.json:3: server a: headers.AUTHORIZATION: stands there twice, first as Authorization in line 2; keep one of them"
+        "mcp.json:3: server a: headers.AUTHORIZATION: is defined twice, first as Authorization in line 2; keep one of them"
     ]
 
 
 @pytest.mark.parametrize(
     ("verdict", "hint"),
-    [("allow", "take it out"), ("deny", "so it denies nothing: put the name right, or take it out")],
+    [("allow", "remove it"), ("deny", "so it denies nothing: correct the name, or remove the rule")],
 )
 @pytest.mark.parametrize(("whose", "pattern"), [("a", "a:nap"), ("b", "b:nap"), ("b", "mcp__b__nap"), ("b", "mcp__b")])
 def test_a_rule_in_a_servers_block_that_names_a_server_is_told(
@@ -96,21 +96,21 @@ def test_a_name_that_had_to_be_changed_is_told(workspace: Workspace, written: st
     workspace.write("mcp.json", json.dumps({"mcpServers": {written: {"command": "x"}, "Fine": {"command": "x"}}}))
     config = workspace.read("mcp.json")
     assert workspace.shown(config) == [
-        f"mcp.json:1: server {name}: is what {written!r} is called here; a name has 1 to 32 letters, digits, _ and - here"
+        f"mcp.json:1: server {name}: is the name for {written!r}; names have 1 to 32 letters, digits, _ and -"
     ]
     assert (list(config.servers), config.good) == ([name, "Fine"], True)
 
 
 @pytest.mark.greenroom(clock="real")
-async def test_while_the_old_rules_hold_nobody_hears_that_none_allows(
+async def test_the_warning_about_unreadable_rules_is_not_logged_while_the_old_rules_hold(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = '[permissions]\nallow = ["which"]\n'
     path = workspace.write("greenroom.toml", text)
     async with Host.from_config(path, environment=workspace.environment, project=workspace.folder) as host:
         workspace.write("greenroom.toml", f"{text}[server.a")
-        with pytest.raises(BadConfig, match="is no TOML"):
+        with pytest.raises(BadConfig, match="is not TOML"):
             await host.reload()
         assert host.config.permissions.of_tool("a", "which").verdict == "allow"
-    assert "is no TOML" in caplog.text
+    assert "is not TOML" in caplog.text
     assert RULES_UNREADABLE.what not in caplog.text

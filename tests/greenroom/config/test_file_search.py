@@ -1,4 +1,4 @@
-"""Where configuration is looked for, and whose file is not trusted."""
+"""The search for configuration files, and files that are not trusted."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_file_that_others_may_write_is_not_read_unless_it_is_named(home: Path)
     file.chmod(0o666)
     config = read()
     assert dict(config.servers) == {}
-    assert config.mistakes[0].what == "may be written by anybody"
+    assert config.mistakes[0].what == "is writable by all users"
     assert list(read(file).servers) == ["a"]
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_its_group_may_write_is_not_read_unless_the_group_is_the_use
 
     assert distrust_reason(file) is None
     assert list(read().servers) == ["a"]
-    shared = "may be written by others of its group"
+    shared = "is writable by other members of its group"
     groups[group] = SimpleNamespace(gr_name="ada", gr_mem=["ada", "bob"])
     assert distrust_reason(file) == shared
     assert dict(read().servers) == {}
@@ -130,7 +130,7 @@ def test_a_file_that_its_group_may_write_is_not_read_unless_the_group_is_the_use
     assert distrust_reason(file) is None
 
 
-def test_a_file_of_somebody_else_is_foreign(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_not_trusted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / "work/greenroom.toml"
     put(file, "a")
     assert distrust_reason(file) is None
@@ -141,4 +141,4 @@ def test_a_file_of_somebody_else_is_foreign(home: Path, monkeypatch: pytest.Monk
         return told
 
     monkeypatch.setattr(type(file), "stat", stat)
-    assert distrust_reason(file) == "belongs to somebody else"
+    assert distrust_reason(file) == "belongs to another user"

@@ -1,4 +1,4 @@
-"""A host whose servers stand in files: it starts what it can, says how each is, and follows the files."""
+"""A host from files: it starts the valid servers, reports the state of each, and follows changes of the files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_start_that_fails_is_one_servers(workspace: Workspace, caplog: p
 
 async def test_no_file_that_can_be_read_is_an_error_and_one_that_can_is_enough(workspace: Workspace) -> None:
     bad = workspace.write("bad.toml", "[server")
-    with pytest.raises(BadConfig, match=r"bad.toml:1: is no TOML"):
+    with pytest.raises(BadConfig, match=r"bad.toml:1: is not TOML"):
         Host.from_config(bad)
     with pytest.raises(BadConfig, match="No such file"):
         Host.from_config(workspace.folder / "none.toml")
@@ -145,7 +145,7 @@ async def test_a_configuration_can_be_given(workspace: Workspace) -> None:
         assert set(host.status()) == {"b"}
 
 
-async def test_it_can_change_before_and_after_the_host_is_open(workspace: Workspace) -> None:
+async def test_a_configuration_can_change_before_and_after_the_host_is_open(workspace: Workspace) -> None:
     host = made(workspace, block("a", "1") + block("b", "2"))
     workspace.write("greenroom.toml", block("b", "two") + block("c", "3"))
     await host.reload()

@@ -1,4 +1,4 @@
-"""One stage after the other: programs, then HTTP without signing in, then all of it. Each works by itself, and loads nothing of the next."""
+"""Programs, HTTP, and HTTP with sign-in each work alone and import no modules of the others."""
 
 from __future__ import annotations
 

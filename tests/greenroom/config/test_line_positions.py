@@ -1,4 +1,4 @@
-"""Where keys stand in TOML and JSON: the finder finds what the reader finds, each where it is written."""
+"""Positions of keys in TOML and JSON: the scanner finds the same keys as the standard library, each at its place."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_json_has_the_very_same_value(value: Any, indent: Any) -> None:
 
 
 @given(st.text('[]{}:,"0123-.eE \ntruefalsn\\/u', max_size=24))
-def test_what_a_strict_reader_takes_is_taken_and_nothing_else_but_comments_and_commas(text: str) -> None:
+def test_the_json_parser_accepts_json_with_comments_and_trailing_commas_only(text: str) -> None:
     try:
         strict = json.loads(text, parse_constant=lambda _: pytest.fail("no JSON"))
     except (ValueError, pytest.fail.Exception):
@@ -184,14 +184,14 @@ def test_a_key_that_comes_twice_is_told_with_both_places() -> None:
         ('{"a" 1}', "colon"),
         ("{a: 1}", "name in quotes"),
         ('{"a": NaN}', "a value"),
-        ('{"a": 1} 2', "is over"),
+        ('{"a": 1} 2', "follows after the end"),
         ('["a" "b"]', "a comma"),
-        ('"a\nb"', "quotes"),
-        ('"\\ud800"', "surrogates"),
-        ("[" * 100, "inside each other"),
+        ('"a\nb"', "does not end on its line"),
+        ('"\\ud800"', "surrogate"),
+        ("[" * 100, "nested more than"),
         ("1" * 400, "digits"),
     ],
 )
-def test_what_is_no_json_is_said_with_its_place(text: str, what: str) -> None:
+def test_invalid_json_is_reported_with_its_position(text: str, what: str) -> None:
     with pytest.raises(InvalidJson, match=what):
         JsonParser(text)

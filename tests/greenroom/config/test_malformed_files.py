@@ -1,4 +1,4 @@
-"""Files of users who have never read the reference, and of an attacker: each mistake is told in words, and none hurts."""
+"""Malformed and hostile files: each mistake is reported in words, and none does harm."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ def test_how_another_system_saves_a_text_does_not_matter(workspace: Workspace, t
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (f"{FINE}budget = {{ queue = {NINES} }}", "greenroom.toml:3: has a number of more digits than anybody needs"),
+        (f"{FINE}budget = {{ queue = {NINES} }}", "greenroom.toml:3: has a number with too many digits"),
         (f"{FINE}budget = {{ queue = 0x{'f' * 100_000} }}", "greenroom.toml:3: server fine: budget.queue: has to be"),
         (f"{FINE}disabled = 0x{'f' * 100_000}", "greenroom.toml:3: server fine: disabled: has to be true or false"),
         (f"{FINE}timeouts = {{ tool = 1e400 }}", "greenroom.toml:3: server fine: timeouts.tool: has to be"),
-        (FINE + 'command = "b"', "greenroom.toml:3: server fine: 'command' stands there twice; keep one"),
-        ('server.a.command = "x"\n[server.a]\n', "greenroom.toml:2: server a: stands there twice; keep one"),
-        (FINE + FINE, "greenroom.toml:3: server fine: stands there twice: it begins in line 1; keep one"),
-        ('[server."g\u0456t"]\ncommand = "x"', "signs a-z, 0-9, _ and -; '\u0456' is U+0456"),
-        ('[server."a:b"]\ncommand = "x"', "greenroom.toml:1: server a:b: has to be called by"),
-        ('[server."${NAME}"]\ncommand = "x"', "server ${NAME}: has to be called by"),
+        (FINE + 'command = "b"', "greenroom.toml:3: server fine: 'command' is defined twice; keep one"),
+        ('server.a.command = "x"\n[server.a]\n', "greenroom.toml:2: server a: is defined twice; keep one"),
+        (FINE + FINE, "greenroom.toml:3: server fine: is defined twice: first in line 1; keep one"),
+        ('[server."g\u0456t"]\ncommand = "x"', "characters a-z, 0-9, _ and -; '\u0456' is U+0456"),
+        ('[server."a:b"]\ncommand = "x"', "greenroom.toml:1: server a:b: the name has to be"),
+        ('[server."${NAME}"]\ncommand = "x"', "server ${NAME}: the name has to be"),
         ("[[server.a]]\ncommand = 'x'", "server a: has to be a table, not a list"),
         ("server = " + "{ a = " * 200 + "1" + "}" * 200, "server a: a: there is no such field"),
-        ("a = " + "{ a = " * 3000 + "1" + "}" * 3000, "has too many lists or tables in each other"),
-        ("import = ['~nobody-at-all/x.json']", "import.0: begins with a ~ for whose folder nobody is known"),
+        ("a = " + "{ a = " * 3000 + "1" + "}" * 3000, "has lists or tables nested too deeply"),
+        ("import = ['~nobody-at-all/x.json']", "import.0: begins with ~ and an unknown user"),
         ("import = [" + "'x.json'," * 5000 + "]", "import: has 5000 items, and may have 50"),
-        ("[server.a]\ncommand = '" + "${A:-" * 50_000 + "x" + "}" * 50_000 + "'", "has too many ${ in each other"),
-        ("[server.a]\ncommand = '${MY_NAME}'", "set it, or write ${MY_NAME:-otherwise}"),
+        ("[server.a]\ncommand = '" + "${A:-" * 50_000 + "x" + "}" * 50_000 + "'", "has variables nested too deeply"),
+        ("[server.a]\ncommand = '${MY_NAME}'", "set it, or write ${MY_NAME:-default}"),
         (
             "[server.a]\ncommand = 'x'\nenv = { 'A_${B}' = 'x' }",
-            "env.A_${B}: has to be called by a name without = and without ${",
+            "env.A_${B}: the name has to be a name without = and without ${",
         ),
         ("[server.a]\ncommand = 'x'\ninherit = ['${B}']", "inherit.0: has to be a name without = and without ${"),
-        ("[server.a]\ncommand = '${'", "write ${NAME} or ${NAME:-otherwise}"),
-        ("[permissions]\ndeny = ['elicit(fine)']", "'elicit(fine)' is no tool: with a bracket there is only Elicit("),
-        ("[permissions]\ndeny = ['\u0415licit(fine)']", r"'\u0415licit(fine)' is no tool"),
-        ("[permissions]\ndeny = ['Bash(rm:*)']", "'Bash(rm:*)' is no tool"),
+        ("[server.a]\ncommand = '${'", "write ${NAME} or ${NAME:-default}"),
+        ("[permissions]\ndeny = ['elicit(fine)']", "'elicit(fine)' is not a tool: only Elicit("),
+        ("[permissions]\ndeny = ['\u0415licit(fine)']", r"'\u0415licit(fine)' is not a tool"),
+        ("[permissions]\ndeny = ['Bash(rm:*)']", "'Bash(rm:*)' is not a tool"),
     ],
     ids=range(23),
 )
-def test_what_is_odd_is_told_in_words(workspace: Workspace, text: str, says: str) -> None:
+def test_malformed_files_are_reported_in_words(workspace: Workspace, text: str, says: str) -> None:
     assert says in first(workspace, text)
 
 
@@ -76,13 +76,13 @@ def test_what_is_odd_is_told_in_words(workspace: Workspace, text: str, says: str
     [
         (
             '{"mcpServers": {"a": {"comm',
-            "greenroom.json:1: is no JSON: the file ends before it is complete; was it written",
+            "greenroom.json:1: is not JSON: the file ends before it is complete; was it written",
         ),
-        ('{"mcpServers": {"a": {"comm\n"x": 1}', "is no JSON: a text in quotes that does not end on its line"),
-        ('{"servers": {"a": {"command": "x", "envFile": "~nobody-at-all/x"}}}', "begins with a ~ for whose folder"),
+        ('{"mcpServers": {"a": {"comm\n"x": 1}', "is not JSON: a string does not end on its line"),
+        ('{"servers": {"a": {"command": "x", "envFile": "~nobody-at-all/x"}}}', "begins with ~ and an unknown user"),
     ],
 )
-def test_what_is_odd_in_other_programs_files(workspace: Workspace, text: str, says: str) -> None:
+def test_malformed_files_of_other_programs_are_reported(workspace: Workspace, text: str, says: str) -> None:
     assert says in first(workspace, text, "greenroom.json")
 
 
@@ -91,7 +91,7 @@ def test_a_rule_for_a_name_that_only_looks_like_a_servers_shows_the_difference(w
     assert r"can never match: there is no server called 'f\u0456ne'" in told
 
 
-@pytest.mark.parametrize("name", ["a\nwarning: all is well", "a\x1b[2Jb", "a\u202eb", "a" * 100_000])
+@pytest.mark.parametrize("name", ["a\nwarning: no mistakes", "a\x1b[2Jb", "a\u202eb", "a" * 100_000])
 def test_no_name_can_write_on_somebodys_terminal(workspace: Workspace, name: str) -> None:
     written = name.replace("\n", "\\n").replace("\x1b", "\\u001b")
     for text in (f'[server."{written}"]\ncommand = "x"', f'[server.a]\n"{written}" = 1', f'"{written}" = 1'):
@@ -100,7 +100,7 @@ def test_no_name_can_write_on_somebodys_terminal(workspace: Workspace, name: str
             assert len(told) < 1000
 
 
-def test_what_stands_in_the_place_of_a_file(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_that_is_no_regular_file_is_reported(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = workspace.folder
     (folder / "loop.toml").symlink_to("loop.toml")
     (folder / "dangling.toml").symlink_to("nothing")
@@ -123,7 +123,7 @@ def test_what_stands_in_the_place_of_a_file(workspace: Workspace, monkeypatch: p
         ):
             assert "cannot be read" in workspace.messages(name)[0] or "is no" in workspace.messages(name)[0], name
     workspace.write("vs.json", '{"servers": {"a": {"command": "x", "envFile": "fifo"}}}')
-    assert "envFile: is no file (fifo)" in workspace.messages("vs.json")[0]
+    assert "envFile: is not a regular file (fifo)" in workspace.messages("vs.json")[0]
 
 
 def test_where_the_current_folder_was_removed_what_is_named_is_read_all_the_same(

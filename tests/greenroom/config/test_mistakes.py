@@ -1,4 +1,4 @@
-"""What bad input gets: the file, the line, the server, the field, what is wrong, and what to write instead; and the others go on."""
+"""Mistakes name the file, line, server, field and the correction; servers without mistakes are kept."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_mistake_is_told_at_once_and_the_others_go_on(workspace: Workspace
         "greenroom.toml:5: server git: comand: there is no such field; did you mean command?",
         "greenroom.toml:6: server git: args.1: has to be a text, not a number",
         "greenroom.toml:9: server web: transport: has to be stdio, http or sse, not 'htp'; did you mean http?",
-        "greenroom.toml:12: server Wide: has to be called by 1 to 32 of the signs a-z, 0-9, _ and -",
+        "greenroom.toml:12: server Wide: the name has to be 1 to 32 of the characters a-z, 0-9, _ and -",
         "greenroom.toml:15: server Wide: timeouts.tool: has to be a number of seconds, more than 0, not a text; write 60 without quotes",
     ]
     config = workspace.read("greenroom.toml")
@@ -105,16 +105,16 @@ def test_bad_names(workspace: Workspace, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "what", "hint"),
     [
-        ('[server.fine]\ncommand = "uvx"\n[server.x]\ncomm', 4, "is no TOML", ""),
-        ('[server.fine]\ncommand = "uvx"\n[server.x]\nargs = ["a",', 4, "is no TOML", "only in part"),
-        ("[server.x]\n= 3", 2, "is no TOML", ""),
+        ('[server.fine]\ncommand = "uvx"\n[server.x]\ncomm', 4, "is not TOML", ""),
+        ('[server.fine]\ncommand = "uvx"\n[server.x]\nargs = ["a",', 4, "is not TOML", "only in part"),
+        ("[server.x]\n= 3", 2, "is not TOML", ""),
         (
             '[server.x]\ncommand = "a"\n[server.y]\n[server.x]\ncommand = "b"',
             4,
-            "stands there twice: it begins in line 1",
+            "is defined twice: first in line 1",
             "keep one",
         ),
-        ('[server.x]\ncommand = "a"\ncommand = "b"', 3, "stands there twice", "keep one"),
+        ('[server.x]\ncommand = "a"\ncommand = "b"', 3, "is defined twice", "keep one"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_told_with_its_line_and_other_files_go_on(
@@ -138,17 +138,17 @@ def test_a_file_that_is_not_there_is_no_file_or_is_too_large(workspace: Workspac
     told = workspace.messages("none.toml", "folder.toml", "large.toml", "bytes.toml", "pipe.toml")
     assert [one.split(";")[0] for one in told if "without asking" not in one] == [
         "none.toml: cannot be read: No such file or directory",
-        "folder.toml: is no file",
+        "folder.toml: is not a regular file",
         "large.toml: is larger than 1048576 bytes",
-        "bytes.toml:2: is no text in UTF-8",
-        "pipe.toml: is no file",
+        "bytes.toml:2: is not UTF-8 text",
+        "pipe.toml: is not a regular file",
     ]
 
 
 @pytest.mark.parametrize(
     "values", [("server = 3", "server"), ("import = 'x.json'", "import"), ("[servers.x]", "servers")]
 )
-def test_what_is_wrong_at_the_top_is_nobodys_in_particular(workspace: Workspace, values: tuple[str, str]) -> None:
+def test_a_mistake_outside_of_servers_names_no_server(workspace: Workspace, values: tuple[str, str]) -> None:
     text, field = values
     workspace.write("greenroom.toml", f"{text}\n{FINE if field != 'server' else ''}")
     config = workspace.read("greenroom.toml")
@@ -184,7 +184,9 @@ def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(work
 
 @pytest.mark.parametrize("pattern", ["Elicit(", "Elicit(other)"])
 def test_a_rule_that_says_nothing_is_its_servers_mistake(workspace: Workspace, pattern: str) -> None:
-    workspace.write("greenroom.toml", f'{FINE}[server.x]\ncommand = "a"\n[server.x.permissions]\ndeny = ["{pattern}"]\n')
+    workspace.write(
+        "greenroom.toml", f'{FINE}[server.x]\ncommand = "a"\n[server.x.permissions]\ndeny = ["{pattern}"]\n'
+    )
     config = workspace.read("greenroom.toml")
     assert [one.source.line for one in config.failed["x"]] == [6]
     assert list(config.servers) == ["fine"]
@@ -258,7 +260,7 @@ def test_a_server_that_is_disabled_is_skipped_whatever_it_lacks(workspace: Works
     assert config.enabled == {}
 
 
-def test_one_server_by_its_name(workspace: Workspace, tmp_path: Path) -> None:
+def test_server_named_finds_a_server_or_says_why_not(workspace: Workspace, tmp_path: Path) -> None:
     path = workspace.write("greenroom.toml", f"{FINE}[server.bad]\n[server.off]\ncommand = 'x'\ndisabled = true\n")
     assert server_named("fine", path).command == "uvx"
     with pytest.raises(BadConfig, match="command: is missing"):

@@ -1,4 +1,4 @@
-"""What others do to a host that runs: its program is taken away and comes back, and another host follows the same file."""
+"""Changes from outside during a host's life: its program is removed and restored, and another host follows the same file."""
 
 from __future__ import annotations
 

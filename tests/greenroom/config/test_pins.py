@@ -1,4 +1,4 @@
-"""A host of files whose tools were pinned: what has become another, or is new, is asked about, whatever the files allow."""
+"""A configured host with pinned tools: changed and new tools need consent, whatever the files allow."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ async def pins(workspace: Workspace) -> Path:
     return path
 
 
-async def test_where_no_rule_stands_a_tool_that_is_not_as_it_was_pinned_is_asked_about(workspace: Workspace, pins: Path) -> None:
+async def test_where_no_rule_stands_a_tool_that_is_not_as_it_was_pinned_is_asked_about(
+    workspace: Workspace, pins: Path
+) -> None:
     async with made(workspace, block("a", "new"), pins=pins) as host:
         assert str(await host.call("a:slow", seconds=0)).startswith("new ")
-        with pytest.raises(ConsentDenied, match=r"a:which is not allowed: .*changed.*nobody is there.*pin it again"):
+        with pytest.raises(
+            ConsentDenied, match=r"a:which is not allowed: .*changed.*no user can be asked.*pin it again"
+        ):
             await host.call("a:which")
         with pytest.raises(ConsentDenied, match=r"a:pid is not allowed: .*was never pinned.*pin it again"):
             await host.router.call_tool("a:pid")
 
 
-async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_heard(workspace: Workspace, pins: Path) -> None:
+async def test_a_changed_tool_needs_consent_although_the_files_allow_it(workspace: Workspace, pins: Path) -> None:
     asked: list[tuple[str, str]] = []
 
     def ask(question: Any) -> bool:
@@ -67,7 +71,9 @@ async def test_what_the_files_allow_is_asked_about_too_and_whoever_says_yes_is_h
         assert len(asked) == 2
 
 
-async def test_what_changes_while_the_host_runs_is_asked_about_before_the_next_call(workspace: Workspace, pins: Path) -> None:
+async def test_a_tool_that_changes_at_runtime_needs_consent_before_the_next_call(
+    workspace: Workspace, pins: Path
+) -> None:
     async with made(workspace, block("a", "old"), pins=pins) as host:
         assert await host.call("a:which") == "old"
         workspace.write("greenroom.toml", block("a", "new"))

@@ -152,14 +152,16 @@ def test_claude_codes_own_file_has_servers_for_a_project(workspace: Workspace) -
         ({"command": "x", "alwaysLoad": True, "description": "d"}, []),
         ({"command": "x", "sandboxEnabled": False}, []),
         ({"command": "x", "timeouts": {"tool": 5}, "permissions": {"deny": ["rm"]}}, []),
-        ({"command": "x", "future": 1}, ["server x: future: there is no such field; it is passed over"]),
+        ({"command": "x", "future": 1}, ["server x: future: there is no such field; it is ignored"]),
         (
             {"command": "x", "timeout": 30},
-            ["server x: timeout: is in milliseconds, and under 1000 counts for nothing; write 1000 or more"],
+            ["server x: timeout: is in milliseconds, and a value below 1000 is ignored; write 1000 or more"],
         ),
     ],
 )
-def test_what_is_taken(workspace: Workspace, entry: dict[str, Any], told: list[str]) -> None:
+def test_supported_fields_of_other_programs_are_imported(
+    workspace: Workspace, entry: dict[str, Any], told: list[str]
+) -> None:
     server, mistakes = one(workspace, entry)
     assert server is not None
     assert mistakes == told
@@ -177,15 +179,17 @@ def test_what_is_taken(workspace: Workspace, entry: dict[str, Any], told: list[s
         ({"command": "x", "env": {"A": True}}, "env.A: has to be a text"),
         (
             {"command": "x", "sandboxEnabled": True},
-            "sandboxEnabled: is not known here; here nothing would keep it in a sandbox",
+            "sandboxEnabled: is not supported; greenroom has no sandbox",
         ),
-        ({"url": "https://a", "headersHelper": "x"}, "headersHelper: is not known here"),
+        ({"url": "https://a", "headersHelper": "x"}, "headersHelper: is not supported"),
         ({"command": "x", "timeout": "1"}, "timeout: has to be a number of milliseconds"),
         ({"command": "x", "envFile": ".none"}, "envFile: cannot be read: No such file or directory (.none)"),
         ({"command": "x", "envFile": 3}, "envFile: has to be a text"),
     ],
 )
-def test_what_is_not_taken_is_one_servers_mistake(workspace: Workspace, entry: dict[str, Any], told: str) -> None:
+def test_an_unsupported_field_is_a_mistake_of_one_server(
+    workspace: Workspace, entry: dict[str, Any], told: str
+) -> None:
     server, mistakes = one(workspace, entry)
     assert server is None
     assert any(each.startswith(f"server x: {told}") for each in mistakes), mistakes
@@ -210,9 +214,9 @@ def test_duplicate_servers(workspace: Workspace) -> None:
         '{"mcpServers": {\n"fine": {"command": "x"},\n"a": {"command": "1"},\n"a": {"command": "2"},\n"b c": {"command": "x"},\n"b.c": {"command": "x"}, "!": {}}}',
     )
     assert workspace.messages("mcp.json") == [
-        "mcp.json:3: server a: stands there twice, first in line 3; give one of them another name",
-        "mcp.json:6: server !: has a name without a letter, digit, _ or -; give it another one",
-        "mcp.json:6: server b-c: would be called b-c, as that of line 5; give it another name",
+        "mcp.json:3: server a: is defined twice, first in line 3; rename one of them",
+        "mcp.json:6: server !: has a name without any letter, digit, _ or -; rename it",
+        "mcp.json:6: server b-c: would be called b-c, like the server in line 5; rename it",
     ]
     assert list(workspace.read("mcp.json").servers) == ["fine"]
 
@@ -221,13 +225,13 @@ def test_duplicate_servers(workspace: Workspace) -> None:
     ("text", "told"),
     [
         ("[]", "mcp.json:1: has to be an object"),
-        ("{}", "mcp.json:1: has neither mcpServers nor servers in it"),
+        ("{}", "mcp.json:1: has neither mcpServers nor servers"),
         ('{"mcpServers": []}', "mcp.json:1: mcpServers has to be an object"),
         (
             '{"mcpServers": {\n"a": {"command": "x"',
-            "mcp.json:2: is no JSON: the file ends before it is complete; was it written only in part?",
+            "mcp.json:2: is not JSON: the file ends before it is complete; was it written only in part?",
         ),
-        ('{"mcpServers": {\n"a" {}}}', "mcp.json:2: is no JSON: a name is followed by a colon"),
+        ('{"mcpServers": {\n"a" {}}}', "mcp.json:2: is not JSON: a colon is missing after the name"),
     ],
 )
 def test_a_file_that_is_none(workspace: Workspace, text: str, told: str) -> None:
@@ -250,7 +254,7 @@ def test_a_toml_file_takes_others_over(workspace: Workspace) -> None:
     assert config.servers["api"].command == "own"
     assert set(config.servers) == {"api", "local", "new"}
     assert [told.split(";")[0] for told in workspace.shown(config)] == [
-        "greenroom.toml:1: import.2: is no JSON file",
+        "greenroom.toml:1: import.2: is not a JSON file",
         "greenroom.toml:1: import.3: cannot be read: No such file or directory (none.json)",
         ".cursor/mcp.json:1: server old: is imported twice, also from .mcp.json:10",
     ]

@@ -1,4 +1,4 @@
-"""Who compares what is wanted with what runs, and who watches the files: on virtual time, with premises that a test can break."""
+"""The reconciler and the file watcher on virtual time, with a host whose steps a test can make fail."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rooms:
         """Servers at which two changes were made at once."""
         self.failures: list[Exception] = []
         self.seconds = 0.5
-        self.heedless = False
+        self.ignores_requests = False
         """What was begun is done at once, though its caller dies over it."""
 
     async def _does(self, what: str, name: str, command: str | None) -> None:
@@ -55,7 +55,7 @@ class Rooms:
         self.busy.add(name)
         self.log.append(f"{what} {name}")
         try:
-            if self.heedless:
+            if self.ignores_requests:
                 self._has(name, command)
             await asyncio.sleep(self.seconds)
             if self.failures:
@@ -127,7 +127,7 @@ async def test_servers_do_not_wait_for_each_other() -> None:
         assert asyncio.get_running_loop().time() - before < 1
 
 
-async def test_what_failed_is_tried_again_and_said_meanwhile() -> None:
+async def test_a_failed_step_is_recorded_and_repeated() -> None:
     async with started_sync(config()) as (made, rooms):
         rooms.failures = [ConnectFailed("no")]
         await made.reload(config(a="1"))
@@ -136,7 +136,7 @@ async def test_what_failed_is_tried_again_and_said_meanwhile() -> None:
         assert (rooms.here, made.failures) == ({"a": "1"}, {})
 
 
-async def test_what_can_never_be_is_not_tried_again_until_something_else_is_wanted() -> None:
+async def test_a_permanent_failure_is_not_repeated_until_the_configuration_changes() -> None:
     async with started_sync(config()) as (made, rooms):
         rooms.failures = [ConfigError("never")]
         await made.reload(config(a="1"))
@@ -172,7 +172,7 @@ async def test_a_wrong_configuration_is_refused_and_nothing_is_done() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
+async def test_a_restarted_reconciler_continues_the_work(seed: int) -> None:
     source = random.Random(seed)
     async with started_sync(config(a="0", b="0")) as (made, rooms):
         for turn in range(5):
@@ -180,7 +180,7 @@ async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
             assert made.accept(config(**wanted))
             for _ in range(2):
                 await asyncio.sleep(source.random())
-                victim = whereis(made.name(source.choice(["reconciler", "jobs", "works"])))
+                victim = whereis(made.name(source.choice(["reconciler", "jobs", "sync_tree"])))
                 if victim is not None:
                     kill(victim)
             await asyncio.sleep(20)
@@ -192,7 +192,7 @@ async def test_whoever_dies_is_succeeded_by_one_that_goes_on(seed: int) -> None:
 async def test_an_interrupted_change_that_is_taken_back_leaves_what_is_wanted(change: str) -> None:
     was = config() if change == "add" else config(a="1")
     async with started_sync(was) as (made, rooms):
-        rooms.heedless = True
+        rooms.ignores_requests = True
         interrupted = asyncio.create_task(made.reload(config() if change == "remove" else config(a="2")))
         await asyncio.sleep(0.1)
         jobs = whereis(made.name("jobs"))
@@ -298,7 +298,7 @@ async def test_a_bad_file_changes_nothing_and_is_said_once(tmp_path: Path, caplo
         assert rooms.here == {"a": "2"}
 
 
-async def test_what_is_read_while_it_changes_counts_for_nothing(tmp_path: Path) -> None:
+async def test_a_reading_during_a_change_is_discarded(tmp_path: Path) -> None:
     async with watched(tmp_path / "f") as (made, rooms, files):
         torn = iter(["b=2 torn!", "b=2"])
 

@@ -1,4 +1,4 @@
-"""What a configured host asks of its servers, and when: resources only when a caller wants them, and then once."""
+"""Requests of a configured host to its servers: resources are listed on demand, and once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_resources_are_listed_when_a_server_is_first_mentioned_and_no_othe
 
 
 @pytest.mark.row("CB-14")
-async def test_whoever_wants_all_resources_has_all_servers_asked_once(workspace: Workspace) -> None:
+async def test_a_request_for_all_resources_asks_each_server_once(workspace: Workspace) -> None:
     async with made(workspace) as host:
         await host.tools()
         for _ in range(2):

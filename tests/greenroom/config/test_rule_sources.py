@@ -1,4 +1,4 @@
-"""Whose rules hold: a project's file comes with whatever was cloned, a program may have rules of its own, and there may be none at all."""
+"""Sources of rules: the user's file, a project's file from a clone, a program's own rules, and no rules at all."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_a_projects_file_allows_nothing_of_the_users_servers(work: Path, pattern
     assert permissions.of_tool("own", "send").verdict == ("allow" if pattern in ("*", "send") else "ask")
     assert config.good
     if pattern in ("mail:*", "mcp__mail"):
-        assert "allows nothing of the servers of other files" in str(config.mistakes)
+        assert "cannot allow tools of servers in other files" in str(config.mistakes)
 
 
 @pytest.mark.row("CB-02", "CB-16")
 @pytest.mark.parametrize("verdict", ["deny", "ask"])
-def test_what_a_projects_file_denies_or_asks_about_counts_everywhere(work: Path, verdict: str) -> None:
+def test_deny_and_ask_rules_of_a_projects_file_apply_everywhere(work: Path, verdict: str) -> None:
     config = configured(work, f'{MAIL}[permissions]\nallow = ["*"]\n', f'[permissions]\n{verdict} = ["send"]\n')
 
     assert config.permissions.of_tool("mail", "send").verdict == verdict
@@ -68,7 +68,7 @@ def test_what_a_projects_file_denies_or_asks_about_counts_everywhere(work: Path,
 
 
 @pytest.mark.row("CB-02", "CB-16")
-def test_what_a_user_denies_of_a_server_holds_for_what_a_project_puts_in_its_place(work: Path) -> None:
+def test_a_users_denials_apply_to_a_projects_replacement_of_the_server(work: Path) -> None:
     mine = '[server.mail.permissions]\ndeny = ["send", "Elicit"]\nask = ["rm"]\nallow = ["list"]\n'
     theirs = '[server.mail]\ncommand = "theirs"\n[server.mail.permissions]\nallow = ["*", "Elicit"]\n'
     config = configured(work, MAIL + mine, theirs)
@@ -97,7 +97,7 @@ def test_a_project_that_replaces_the_only_server_with_rules_has_not_made_everyth
 
 
 @pytest.mark.parametrize("wrong", ['deny = ["Elicit(other)"]', "deny = 3"])
-def test_a_users_block_that_nobody_can_read_allows_nothing_though_a_project_replaces_it(work: Path, wrong: str) -> None:
+def test_an_unreadable_block_of_a_replaced_user_server_allows_nothing(work: Path, wrong: str) -> None:
     user = f"{MAIL}[server.mail.permissions]\n{wrong}\n"
     config = configured(work, user, f'{MAIL}[server.mail.permissions]\nallow = ["*"]\n')
 
@@ -116,9 +116,7 @@ def test_files_that_a_program_names_are_all_its_own(work: Path) -> None:
 def test_a_name_that_denies_nothing_is_told_as_such(workspace: Workspace) -> None:
     [told] = workspace.toml(f'[permissions]\ndeny = ["mial:*"]\n{MAIL}')
 
-    assert (
-        "'mial:*' can never match: there is no server called 'mial'; so it denies nothing: put the name right" in told
-    )
+    assert "'mial:*' can never match: there is no server called 'mial'; so it denies nothing: correct the name" in told
 
 
 @pytest.mark.row("CB-17")
@@ -131,7 +129,7 @@ def test_where_no_file_has_rules_that_is_why_all_is_allowed(workspace: Workspace
 
 
 @pytest.mark.row("CB-17")
-async def test_what_would_happen_is_what_happens_also_without_rules(workspace: Workspace) -> None:
+async def test_the_shown_verdict_is_the_one_applied_also_without_rules(workspace: Workspace) -> None:
     path = workspace.write("greenroom.toml", block("a", "1"))
     async with Host.from_config(path) as host:
         assert host.consent is not None
@@ -143,7 +141,7 @@ async def test_what_would_happen_is_what_happens_also_without_rules(workspace: W
 
 
 @pytest.mark.row("CB-16")
-async def test_what_files_deny_is_denied_also_where_a_program_has_rules_of_its_own(workspace: Workspace) -> None:
+async def test_denials_of_files_apply_to_a_program_with_its_own_rules(workspace: Workspace) -> None:
     def says_yes(_: ConsentQuestion) -> bool:
         return True
 

@@ -1,4 +1,4 @@
-"""Which rules hold while servers change: stricter ones at once, looser ones when their server is there; and whose rules make a host one with rules."""
+"""Rule transition: stricter rules apply at once, looser ones when their server is ready; and which rules count as allowing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_program_is_not_called_under_the_rules_of_the_one_after_it(
 @pytest.mark.parametrize(
     "second", [config(server("new", "deny rm")), config(server("new", "allow other"))], ids=["denied", "not allowed"]
 )
-async def test_what_is_stricter_holds_at_once(second: HostConfig) -> None:
+async def test_stricter_rules_apply_at_once(second: HostConfig) -> None:
     async with started_sync(config(server("old", "allow rm")), allows_by_default=True) as (made, rooms):
         change = asyncio.create_task(made.reload(second))
         await asyncio.sleep(0.1)
@@ -84,7 +84,7 @@ async def test_where_there_were_no_rules_what_the_new_ones_allow_goes_on() -> No
         await change
 
 
-async def test_where_somebody_is_asked_without_rules_nothing_is_allowed_before_its_time() -> None:
+async def test_with_an_ask_function_and_no_rules_nothing_is_allowed_early() -> None:
     async with started_sync(config(server("old"))) as (made, _):
         change = asyncio.create_task(made.reload(config(server("new", "allow rm"))))
         await asyncio.sleep(0.1)
@@ -96,7 +96,7 @@ async def test_where_somebody_is_asked_without_rules_nothing_is_allowed_before_i
 @pytest.mark.parametrize(
     "other", [server("x", name="b"), ServerConfig(name="a", source=HERE, disabled=True)], ids=["removed", "disabled"]
 )
-async def test_one_that_leaves_keeps_its_rules_until_it_has(other: ServerConfig) -> None:
+async def test_a_leaving_server_keeps_its_rules_until_it_is_gone(other: ServerConfig) -> None:
     first = config(server("old", "deny rm"), server("old", name="c"))
     async with started_sync(first, allows_by_default=True) as (made, _):
         change = asyncio.create_task(made.reload(config(other)))
@@ -117,7 +117,7 @@ async def test_a_rule_alone_holds_at_once_whatever_else_changes() -> None:
         await change
 
 
-async def test_one_that_cannot_be_changed_keeps_its_rules_too() -> None:
+async def test_a_server_whose_change_fails_keeps_its_rules() -> None:
     async with started_sync(config(server("old", "deny rm")), allows_by_default=True) as (made, rooms):
         rooms.failures = [ConnectFailed("no")]
         await made.reload(config(server("new", "allow rm")))
@@ -152,7 +152,7 @@ async def test_a_change_that_failed_and_is_not_wanted_any_more_leaves_no_rules()
 # --- what is no trouble of ours
 
 
-async def test_what_a_program_s_own_function_raises_is_one_servers_trouble(
+async def test_an_exception_of_a_sign_in_function_is_one_servers_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked: list[str] = []
@@ -222,8 +222,10 @@ async def test_rules_that_only_deny_or_ask_leave_all_other_tools_allowed(workspa
         assert not host.consent.denies("a", "list")
 
 
-async def test_one_rule_that_allows_has_all_others_asked_about(workspace: Workspace) -> None:
-    path = workspace.write("greenroom.toml", "[server.a]\ncommand = 'x'\n[permissions]\nallow = ['a:list']\ndeny = ['rm']\n")
+async def test_with_an_allow_rule_other_tools_need_consent(workspace: Workspace) -> None:
+    path = workspace.write(
+        "greenroom.toml", "[server.a]\ncommand = 'x'\n[permissions]\nallow = ['a:list']\ndeny = ['rm']\n"
+    )
     host = Host.from_config(path, environment=workspace.environment, project=workspace.folder)
     assert host.consent is not None
     await host.consent.tool("a", "list", {}, {})

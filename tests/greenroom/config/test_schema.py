@@ -1,4 +1,4 @@
-"""The JSON Schema for editors and the checker are one: what one refuses the other does, for any document. And the files made from them are current."""
+"""The JSON Schema for editors and the checker accept the same documents, and the files generated from them are current."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_they_do_for_servers_that_are_nearly_right(server: Any) -> None:
 
 
 @given(st.from_regex(anchored(URL)))
-def test_what_the_pattern_takes_for_a_url_is_one(url: str) -> None:
+def test_a_url_that_the_pattern_accepts_is_valid(url: str) -> None:
     try:
         ServerUrl.of(url)
     except ConfigError:
@@ -163,7 +163,7 @@ def test_what_the_pattern_takes_for_a_url_is_one(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://#@a", 'http://"@a', "http://a?@", "http://?a"])
-def test_what_only_looks_as_if_it_named_a_host_is_none(url: str) -> None:
+def test_a_url_without_a_host_is_rejected(url: str) -> None:
     book = MistakeCollector()
     ROOT.check({"server": {"a": {"transport": "http", "url": url}}}, (), book)
     assert [path for path, *_ in book.mistakes] == ([] if url == "http://a?@" else [("server", "a", "url")])
@@ -187,7 +187,7 @@ def test_every_field_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", list(configuration.FILES))
-def test_what_is_made_of_it_is_current(root: Path, name: str) -> None:
+def test_generated_schema_and_reference_are_current(root: Path, name: str) -> None:
     made = configuration.FILES[name]()
     assert (root / name).read_text(encoding="utf-8") == made, "run `python -m tests.docs.configuration`"
 

@@ -186,7 +186,9 @@ def test_the_advised_command_names_the_file_only_if_it_was_named(workspace: Work
 
 
 @pytest.mark.row("CB-05")
-async def test_signing_in_at_one_server_never_blocks_another(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_signing_in_at_one_server_never_blocks_another(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = asyncio.Event()
 
     async def never(_: str) -> None:

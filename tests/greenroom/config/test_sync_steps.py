@@ -1,4 +1,4 @@
-"""What has to be done so that what runs is what is wanted: a pure comparison."""
+"""The steps from running servers to configured ones: a pure comparison."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def some() -> st.SearchStrategy[dict[str, ServerConfig]]:
 
 
 @given(some(), some())
-def test_done_it_is_as_it_is_wanted_and_nobody_else_was_touched(
+def test_after_the_steps_the_servers_are_as_configured_and_others_untouched(
     wanted: Mapping[str, ServerConfig], running: Mapping[str, ServerConfig]
 ) -> None:
     found = steps(wanted, running)
@@ -72,7 +72,7 @@ def test_only_what_a_connection_knows_takes_it_down(other: ServerConfig, doing: 
     assert [step.kind for step in steps({"a": other}, {"a": BASE})] == ([] if doing is None else [doing])
 
 
-def test_who_goes_makes_room_first() -> None:
+def test_removals_come_before_additions() -> None:
     wanted = {"b": server("b", "y"), "c": server("c", "x"), "d": server("d", "x", 500)}
     running = {"a": server("a", "x"), "b": server("b", "x"), "d": server("d", "x")}
     assert [str(step) for step in steps(wanted, running)] == ["remove a", "replace b", "adjust d", "add c"]

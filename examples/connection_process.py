@@ -1,9 +1,9 @@
-"""Three servers, two of them in a process beside the program: it is killed in the middle of their calls, and the third notices nothing.
+"""Three servers, two of whose connections run in a connection process: it is killed during their calls, and the third server is not affected.
 
-Run it: `python examples/annex.py`. It prints
+Run it: `python examples/connection_process.py`. It prints
 
     the bank and the shop share a process: True
-    the post is at home: True
+    the post is in the program's own process: True
     killed: bank RequestLost (SIGKILL), shop RequestLost (SIGKILL), post done
     after: bank done, shop done, post done
     in another process: True
@@ -30,13 +30,13 @@ server = Server("work")
 
 @server.tool
 async def work(seconds: float) -> str:
-    """Takes its time."""
+    """Take some time."""
     await asyncio.sleep(seconds)
     return "done"
 
 
 async def outcome(host: Host, id: str, seconds: float) -> str:
-    """How a call ends."""
+    """The outcome of a call."""
     try:
         return f"{id} {await host.call(f'{id}:work', seconds=seconds)}"
     except ClientError as error:
@@ -45,7 +45,7 @@ async def outcome(host: Host, id: str, seconds: float) -> str:
 
 
 async def main() -> None:
-    """The servers are this very file, as child processes."""
+    """Run a host whose servers are this file, as child processes."""
     program = Command(sys.executable, HERE, "serve")
     servers = {
         "bank": UpstreamSpec(program, isolation=BESIDE),
@@ -56,7 +56,7 @@ async def main() -> None:
         await asyncio.gather(*(host.server(id).ping() for id in servers))
         bank, shop, post = [await host.federation.process_id(id) for id in servers]
         print("the bank and the shop share a process:", bank == shop != os.getpid())
-        print("the post is at home:", post == os.getpid())
+        print("the post is in the program's own process:", post == os.getpid())
 
         calls = [asyncio.ensure_future(outcome(host, id, 0.5)) for id in servers]
         await asyncio.sleep(0.2)
