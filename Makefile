@@ -125,7 +125,7 @@ blast: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what dies w
 	$(BIN)/python -m benchmarks.serving.blast_radius --write
 
 fire: $(STAMP) $(patsubst %,$(PEERS)/%/.installed,mcp-2 fastmcp) ## what becomes of a client when its server dies, here and elsewhere: that page of figures anew
-	$(BIN)/python -m benchmarks.client.fire --write
+	$(BIN)/python -m benchmarks.client.fault_table --write
 
 fuzz: $(STAMP) $(PEERS)/fuzz/.installed ## look for inputs that break it, and count what the worst cost: SECONDS=60 for each target, ONLY="values linear-events"
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(ONLY),--only $(ONLY))

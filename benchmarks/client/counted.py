@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.instruction_marks import without_watchdog
 from greenroom import Client
 
-from .driving import TEXT
+from .client_load import TEXT
 
 
 async def main(url: str, counts: list[int]) -> None:

@@ -40,12 +40,12 @@ def _peer(environment: str, script: str) -> tuple[str, ...]:
     return str(PEERS / environment / "bin" / "python"), str(HERE / "peers" / f"{script}.py")
 
 
-OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.ours"))
-LINE = Program("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.line"))
+OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.drive_greenroom"))
+LINE = Program("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.drive_untyped"))
 MCP = Program("mcp 2.3.0", _peer("mcp-2", "drive_mcp"))
 FASTMCP = Program("FastMCP 4.1.2", _peer("fastmcp", "drive_fastmcp"))
 DRIVERS = (OURS, LINE, MCP, FASTMCP)
-SERVER = (sys.executable, "-m", "benchmarks.client.fixed", "PORT")
+SERVER = (sys.executable, "-m", "benchmarks.client.fixed_answers", "PORT")
 
 
 @dataclass

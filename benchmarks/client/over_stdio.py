@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAME = "client-stdio"
 ABOUT = """tools/call to a child process that always answers the same, one call in flight and sixteen: our client, our connection without
 its typed face, mcp's client and FastMCP's; and a hundred clients in one program: how long until all are ready, and memory for each."""
-SERVER = Path(__file__).with_name("fixed_stdio.py")
+SERVER = Path(__file__).with_name("fixed_answers_stdio.py")
 MANY = 100
 
 

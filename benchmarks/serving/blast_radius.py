@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 PAGE = ROOT / "docs" / "explanation" / "blast-radius.md"
 BEGIN, END = "<!-- figures: make blast -->", "<!-- end of figures -->"
-OURS = Contender("greenroom", "as it ships", ours("stage"))
+OURS = Contender("greenroom", "as it ships", ours("faulty_server"))
 STAGES = (
     OURS,
-    Contender("mcp 2.3.0", "as it ships", theirs("mcp-2", "stage_mcp")),
-    Contender("FastMCP 4.1.2", "as it ships", theirs("fastmcp", "stage_fastmcp")),
+    Contender("mcp 2.3.0", "as it ships", theirs("mcp-2", "faulty_mcp")),
+    Contender("FastMCP 4.1.2", "as it ships", theirs("fastmcp", "faulty_fastmcp")),
 )
 
 

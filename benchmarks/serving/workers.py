@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "how-to" / "scale-out.md"
 BEGIN, END = "<!-- figures: python -m benchmarks.serving.workers --write -->", "<!-- end of figures -->"
 HERE = Path(__file__).parent
-PROGRAM = HERE / "programs" / "crew.py"
+PROGRAM = HERE / "programs" / "worker_server.py"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from greenroom.actors.catalogue import RegistrationError as RegistrationError
+    from greenroom.actors.client.client_handler import ClientHandler as ClientHandler
+    from greenroom.actors.client.client_handler import Deferred as Deferred
     from greenroom.actors.client.errors import CircuitOpen as CircuitOpen
     from greenroom.actors.client.errors import ClientClosed as ClientClosed
     from greenroom.actors.client.errors import ClientError as ClientError
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from greenroom.actors.client.errors import TooManyPages as TooManyPages
     from greenroom.actors.client.errors import Unavailable as Unavailable
     from greenroom.actors.client.errors import Unsupported as Unsupported
+    from greenroom.actors.client.interfaces import Phase as Phase
+    from greenroom.actors.client.interfaces import Progress as Progress
+    from greenroom.actors.client.interfaces import ServerNotification as ServerNotification
+    from greenroom.actors.client.interfaces import Status as Status
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from greenroom.actors.settings import Settings as Settings
     from greenroom.actors.task_store import TaskStoreError as TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks as SqliteTasks
+    from greenroom.actors.worker_interfaces import Hooks as Hooks
     from greenroom.protocol.content import Audio as Audio
     from greenroom.protocol.content import Contents as Contents
     from greenroom.protocol.content import Embedded as Embedded
@@ -64,6 +71,11 @@ if TYPE_CHECKING:
     from greenroom.protocol.definitions import ResourceTemplate as ResourceTemplate
     from greenroom.protocol.definitions import Tool as Tool
     from greenroom.protocol.definitions import ToolAnnotations as ToolAnnotations
+    from greenroom.protocol.elicitation_forms import Email as Email
+    from greenroom.protocol.elicitation_forms import Titles as Titles
+    from greenroom.protocol.elicitation_forms import Uri as Uri
+    from greenroom.protocol.elicitation_forms import UrlElicitation as UrlElicitation
+    from greenroom.protocol.elicitation_forms import UrlElicitationRequired as UrlElicitationRequired
     from greenroom.protocol.errors import BadAnswer as BadAnswer
     from greenroom.protocol.errors import ErrorCode as ErrorCode
     from greenroom.protocol.errors import McpError as McpError
@@ -71,18 +83,27 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import ProtocolError as ProtocolError
     from greenroom.protocol.errors import RequestCancelled as RequestCancelled
     from greenroom.protocol.errors import ToolError as ToolError
+    from greenroom.protocol.handler_results import CallToolResult as CallToolResult
+    from greenroom.protocol.handler_results import Completion as Completion
+    from greenroom.protocol.handler_results import Message as Message
+    from greenroom.protocol.handler_results import PromptResult as PromptResult
+    from greenroom.protocol.handler_results import Structured as Structured
+    from greenroom.protocol.handler_results import WithMeta as WithMeta
+    from greenroom.protocol.handler_results import assistant_message as assistant_message
+    from greenroom.protocol.handler_results import message as message
+    from greenroom.protocol.handler_results import user_message as user_message
+    from greenroom.protocol.server_replies import LogMessage as LogMessage
+    from greenroom.protocol.server_replies import Page as Page
+    from greenroom.protocol.server_replies import PromptReply as PromptReply
+    from greenroom.protocol.server_replies import RemoteTask as RemoteTask
+    from greenroom.protocol.server_replies import ResourceReply as ResourceReply
+    from greenroom.protocol.server_replies import ToolReply as ToolReply
+    from greenroom.protocol.validation_errors import Mismatch as Mismatch
     from greenroom.transports.client.errors import TransportError as TransportError
     from greenroom.transports.client.errors import Unauthorized as Unauthorized
     from greenroom.transports.client.server_command import Command as Command
     from greenroom.transports.http_config import HttpConfig as HttpConfig
 
-    from .actors.client.client_handler import ClientHandler as ClientHandler
-    from .actors.client.client_handler import Deferred as Deferred
-    from .actors.client.interfaces import Phase as Phase
-    from .actors.client.interfaces import Progress as Progress
-    from .actors.client.interfaces import ServerNotification as ServerNotification
-    from .actors.client.interfaces import Status as Status
-    from .actors.worker_interfaces import Hooks as Hooks
     from .client import Client as Client
     from .client import PendingCall as PendingCall
     from .client import ToolFailed as ToolFailed
@@ -97,27 +118,6 @@ if TYPE_CHECKING:
     from .mcp_server import prompt as prompt
     from .mcp_server import resource as resource
     from .mcp_server import tool as tool
-    from .protocol.elicitation_forms import Email as Email
-    from .protocol.elicitation_forms import Titles as Titles
-    from .protocol.elicitation_forms import Uri as Uri
-    from .protocol.elicitation_forms import UrlElicitation as UrlElicitation
-    from .protocol.elicitation_forms import UrlElicitationRequired as UrlElicitationRequired
-    from .protocol.handler_results import CallToolResult as CallToolResult
-    from .protocol.handler_results import Completion as Completion
-    from .protocol.handler_results import Message as Message
-    from .protocol.handler_results import PromptResult as PromptResult
-    from .protocol.handler_results import Structured as Structured
-    from .protocol.handler_results import WithMeta as WithMeta
-    from .protocol.handler_results import assistant_message as assistant_message
-    from .protocol.handler_results import message as message
-    from .protocol.handler_results import user_message as user_message
-    from .protocol.server_replies import LogMessage as LogMessage
-    from .protocol.server_replies import Page as Page
-    from .protocol.server_replies import PromptReply as PromptReply
-    from .protocol.server_replies import RemoteTask as RemoteTask
-    from .protocol.server_replies import ResourceReply as ResourceReply
-    from .protocol.server_replies import ToolReply as ToolReply
-    from .protocol.validation_errors import Mismatch as Mismatch
     from .server import Server as Server
     from .sync_client import SyncClient as SyncClient
 

@@ -14,11 +14,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from greenroom.actors.catalogue import RegistrationError
+from greenroom.auth.auth_info import AuthInfo
 from greenroom.supervision import GenServer, send
 from greenroom.transports.asgi import KNOWN_PEER
 from greenroom.transports.interfaces import Peer
 
-from .auth.auth_info import AuthInfo
 from .errors import GreenroomError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from greenroom.supervision import Node, ProcessExited, Supervisor, detached_task, is_alive, node_of, start, stop
-
-from .supervision.kernel.process_lookup import install_node
+from greenroom.supervision.kernel.process_lookup import install_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -19,35 +19,37 @@ from dataclasses import replace
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
+from greenroom.actors.client.client_handler import ClientHandler
+from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
 from greenroom.actors.client.errors import Unavailable
+from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.client.task_only_tools import call_as_task, is_task_only
+from greenroom.actors.offloaded_validation import run_check, run_check_in_thread
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
 from greenroom.protocol.methods import check_progress
 from greenroom.protocol.reply_values import OutputSchema, plain_value, typed_value
+from greenroom.protocol.serialization import sendable
+from greenroom.protocol.server_replies import ToolReply, read_tool_reply, text_of
+from greenroom.protocol.type_schemas import typed_schema_of
+from greenroom.protocol.validation_errors import STEPS_IN_THREAD, StepsExceeded, too_costly_reason
 
-from .actors.client.client_handler import ClientHandler
-from .actors.client.connection_line import ConnectionLine, connection_spec
-from .actors.client.interfaces import Phase
-from .actors.client.task_only_tools import call_as_task, is_task_only
-from .actors.offloaded_validation import run_check, run_check_in_thread
 from .child_runner import ChildRunner
 from .client_callbacks import CallbackHandler, call_and_await, check_callbacks, check_roots
 from .client_methods import AS_SET, ClientMethods
 from .client_targets import InProcessServer, name_of, route_of, server_of
 from .errors import GreenroomError, suggests
-from .protocol.serialization import sendable
-from .protocol.server_replies import ToolReply, read_tool_reply, text_of
-from .protocol.type_schemas import typed_schema_of
-from .protocol.validation_errors import STEPS_IN_THREAD, StepsExceeded, too_costly_reason
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
+    from greenroom.actors.client.interfaces import Line, Pending, Progress, Status
+    from greenroom.auth.client.auth_option import Auth
     from greenroom.protocol.definitions import Tool
+    from greenroom.protocol.jsonrpc import RequestId
+    from greenroom.protocol.validation_errors import ValidationProblem
     from greenroom.supervision import ChildSpec
 
-    from .actors.client.interfaces import Line, Pending, Progress, Status
-    from .auth.client.auth_option import Auth
     from .client_callbacks import (
         ElicitationCallback,
         LogCallback,
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
         UrlElicitationCallback,
     )
     from .client_targets import Target
-    from .protocol.jsonrpc import RequestId
-    from .protocol.validation_errors import ValidationProblem
 
 # --- A server's tools in Python's own words: `call` for a value, `call_tool` for all of the answer, `start_tool` for a call to hold on to.
 # What `call` gives is what the tool's output schema says: it is looked up once, when the first structured answer comes, and again when the server

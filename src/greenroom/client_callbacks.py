@@ -11,28 +11,28 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from greenroom.actors.client.client_handler import ClientHandler
+from greenroom.actors.client.interfaces import ServerNotification
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
+from greenroom.actors.worker_interfaces import accepts_arguments
 from greenroom.protocol.content import ToolUse, check_sampling, is_block, sampled_blocks, uses_tools
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.handler_results import Message, blocks
 from greenroom.protocol.methods import check_params
+from greenroom.protocol.serialization import is_array, is_object, to_jsonable
+from greenroom.protocol.server_replies import read_log, read_message, text_of
+from greenroom.protocol.validation_errors import Mismatch, ProblemReason, StepMeter, ValidationProblem
 from greenroom.supervision import Threads
 
-from .actors.client.client_handler import ClientHandler
-from .actors.client.interfaces import ServerNotification
-from .actors.worker_interfaces import accepts_arguments
 from .errors import ConfigError
-from .protocol.handler_results import Message, blocks
-from .protocol.serialization import is_array, is_object, to_jsonable
-from .protocol.server_replies import read_log, read_message, text_of
-from .protocol.validation_errors import Mismatch, ProblemReason, StepMeter, ValidationProblem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from .actors.client.interfaces import Line
-    from .protocol.server_replies import LogMessage
+    from greenroom.actors.client.interfaces import Line
+    from greenroom.protocol.server_replies import LogMessage
 
 SamplingCallback: TypeAlias = "Callable[[SamplingRequest], Any]"
 ElicitationCallback: TypeAlias = "Callable[[ElicitationRequest], Any]"

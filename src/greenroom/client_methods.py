@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from greenroom.actors.client.errors import NotReady, TooManyPages
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-
-from .protocol.handler_results import json_text
-from .protocol.serialization import is_object, sendable
-from .protocol.server_replies import (
+from greenroom.protocol.handler_results import json_text
+from greenroom.protocol.serialization import is_object, sendable
+from greenroom.protocol.server_replies import (
     Page,
     PromptReply,
     RemoteTask,
@@ -30,13 +29,13 @@ from .protocol.server_replies import (
     read_tasks,
     read_tool_reply,
 )
-from .protocol.wire_shapes import LOG_LEVELS, LogLevel
+from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from .actors.client.interfaces import Line, ServerWelcome, Status, Updates
-    from .protocol.handler_results import Completion
+    from greenroom.actors.client.interfaces import Line, ServerWelcome, Status, Updates
+    from greenroom.protocol.handler_results import Completion
 
 _logger: Final = logging.getLogger("greenroom.client")
 T = TypeVar("T")

@@ -7,19 +7,19 @@ import sys
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from greenroom.protocol.serialization import is_array
 from greenroom.supervision import node_of, whereis
 from greenroom.transports.client.memory_route import MemoryRoute
 
 from .errors import ConfigError
-from .protocol.serialization import is_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from greenroom.actors.company import Company
+    from greenroom.auth.client.auth_option import Auth
     from greenroom.transports.client.interfaces import Credentials, Route
 
-    from .auth.client.auth_option import Auth
     from .server import Server
 
     Target: TypeAlias = str | Sequence[str] | Server | Company | Route
@@ -64,7 +64,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
 def _credentials(auth: Auth | None, url: str) -> Credentials | None:
     if auth is None:
         return None
-    from .auth.client.auth_option import credentials_for  # noqa: PLC0415 - a route without a login needs none of it
+    from greenroom.auth.client.auth_option import credentials_for  # noqa: PLC0415 - a route without a login needs none of it
 
     return credentials_for(auth, url)
 

@@ -9,10 +9,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast, overload
 
 from greenroom.actors.catalogue import RegistrationError
+from greenroom.actors.catalogue_entries import CatalogueEntry, completion_entry
 from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.server_registry import RegistrationMethods, checked_options
 
-from .actors.catalogue_entries import CatalogueEntry, completion_entry
-from .actors.server_registry import RegistrationMethods, checked_options
 from .errors import unknown_option
 
 if TYPE_CHECKING:

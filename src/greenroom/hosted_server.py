@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from greenroom.actors.client.errors import NotReady
+from greenroom.actors.client.task_only_tools import is_task_only
 from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.protocol.reply_values import OutputSchema
 
-from .actors.client.task_only_tools import is_task_only
 from .client import NO_SCHEMA, ClientTools, OutputSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from greenroom.actors.client.interfaces import Line
     from greenroom.actors.federation.federation import Federation
 
-    from .actors.client.interfaces import Line
     from .client_methods import ClientMethods
 
 NOT_OPEN: Final = "the host is not open: write `async with host:` around what uses it"

@@ -2,9 +2,8 @@
 
 It is off by default: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in any other program. The socket has
 mode 0600 in a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A connection gets one snapshot, taken without a message
-to any
-process; there are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a new
-socket.
+to any process; there are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a
+new socket.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from greenroom.actors.federation.upstream import Upstream
+    from greenroom.actors.federation.upstream_manager import UpstreamManager
     from greenroom.supervision import ChildSpec, ExitReason
     from greenroom.supervision.acceptor import Acceptor
-
-    from .actors.federation.upstream_manager import UpstreamManager
 
 log: Final = logging.getLogger("greenroom.inspect")
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")

@@ -29,11 +29,11 @@ from greenroom.actors.catalogue import LISTINGS, RegistrationError, may_use, rea
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.worker import METHOD_ANSWERS
+from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.handler_results import completion_result, prompt_result, resource_contents, tool_result
 
-from .actors.worker_interfaces import Hooks
 from .decorators import Decorators
-from .protocol.handler_results import completion_result, prompt_result, resource_contents, tool_result
 from .server import Server
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
     from greenroom.actors.task_store import TaskStore
-
-    from .actors.worker_interfaces import Job, MethodHandler, SessionFacts
-    from .auth.auth_info import AuthProvider
+    from greenroom.actors.worker_interfaces import Job, MethodHandler, SessionFacts
+    from greenroom.auth.auth_info import AuthProvider
 
     _Undecorated: TypeAlias = "Callable[[McpServer, Mapping[str, Any], Context], Awaitable[dict[str, Any]]]"
 

@@ -19,10 +19,9 @@ from .errors import ConfigError, unknown_option
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
+    from greenroom.auth.auth_gate import AuthGate
+    from greenroom.auth.auth_info import AuthProvider
     from greenroom.transports.listening_sockets import Binding
-
-    from .auth.auth_gate import AuthGate
-    from .auth.auth_info import AuthProvider
 
 
 _OTHER_LIBRARIES_OPTIONS: Final = {
@@ -120,7 +119,7 @@ def auth_gate_of(
         if required_scopes:
             raise ConfigError("required_scopes need auth: configure how callers authenticate")
         return None
-    from .auth.auth_gate import AuthGate, ProviderChain  # noqa: PLC0415 - a server on stdio has none
+    from greenroom.auth.auth_gate import AuthGate, ProviderChain  # noqa: PLC0415 - a server on stdio has none
 
     if several:
         auth = ProviderChain(cast("Sequence[AuthProvider]", auth))

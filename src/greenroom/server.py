@@ -29,9 +29,12 @@ from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
 from greenroom.actors.pools.handler_spec import stop_import_in_worker
+from greenroom.actors.session_supervisor import count_sessions
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import announce_list_changed
 from greenroom.actors.task_store import TaskStoreError
+from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
+from greenroom.actors.worker_interfaces import Cancellation, Hooks, SessionFacts, company_of_call
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import AsgiEndpoint
@@ -41,9 +44,6 @@ from greenroom.transports.stdio import LINE_LIMIT, StandardStreams, StdioWire, s
 from greenroom.transports.tls import Certificates
 
 from . import program_runner
-from .actors.session_supervisor import count_sessions
-from .actors.url_elicitations import ElicitationDone, find_eliciting_session
-from .actors.worker_interfaces import Cancellation, Hooks, SessionFacts, company_of_call
 from .asgi_mount import CLOSE_TIMEOUT, LifespanProcess, MountedApp, opener_of
 from .child_runner import ChildRunner
 from .console_log import LogOptions
@@ -72,17 +72,17 @@ if TYPE_CHECKING:
     from greenroom.actors.company import ConnectedPeers
     from greenroom.actors.ensemble.session_router import NodeSlot
     from greenroom.actors.gateway.gateway import Gateway
+    from greenroom.actors.guest.guest_listener import GuestListener
+    from greenroom.actors.server_registry import WaitFor
     from greenroom.actors.task_store import TaskStore
+    from greenroom.actors.worker_interfaces import WorkerServices
+    from greenroom.auth.auth_info import AuthProvider
     from greenroom.supervision import ChildSpec, Node
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.interfaces import SessionRouter
     from greenroom.transports.listening_sockets import Binding
 
-    from .actors.guest.guest_listener import GuestListener
-    from .actors.server_registry import WaitFor
-    from .actors.worker_interfaces import WorkerServices
     from .asgi_mount import Caller
-    from .auth.auth_info import AuthProvider
     from .decorators import ToolKeywords
     from .host import Host
 

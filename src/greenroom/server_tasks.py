@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from greenroom.actors.company import UnknownSession
 from greenroom.actors.session import ENDED
+from greenroom.actors.session_supervisor import find_session
 from greenroom.actors.task_record import CancelTask, TaskUpdate, error_outcome, owner_of, value_outcome
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import PeerSide
-
-from .actors.session_supervisor import find_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

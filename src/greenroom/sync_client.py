@@ -23,10 +23,11 @@ from .client import Client, ClientTools
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterator, Mapping
 
-    from .actors.client.interfaces import Progress, ServerNotification, Status, Updates
+    from greenroom.actors.client.interfaces import Progress, ServerNotification, Status, Updates
+    from greenroom.protocol.server_replies import ToolReply
+
     from .client import PendingCall
     from .client_targets import Target
-    from .protocol.server_replies import ToolReply
 
 P = ParamSpec("P")
 T = TypeVar("T")

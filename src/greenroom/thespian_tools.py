@@ -10,11 +10,11 @@ from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.context import Context
 from greenroom.actors.handlers import ToolOptions
 from greenroom.protocol.errors import ToolError
+from greenroom.protocol.type_hints import BadHint, docstring_of, parameters_of, return_hint_of
 from greenroom.supervision import GenServer, child, in_thread
+from greenroom.supervision.cluster.foreign_actor import TIMEOUT, ForeignActor
 
 from .decorators import name_of, options_of
-from .protocol.type_hints import BadHint, docstring_of, parameters_of, return_hint_of
-from .supervision.cluster.foreign_actor import TIMEOUT, ForeignActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,7 +75,7 @@ def tool_function(
     actor: ForeignActor, request: Callable[..., Any], reply: Callable[[Any], Any] | None, timeout: float
 ) -> Callable[..., Any]:
     """A handler with the parameters of `request`, and the return hint of `reply`. Raises `BadHint`."""
-    from .supervision.cluster.foreign_actor import ForeignActorError  # noqa: PLC0415 - it loads Thespian
+    from greenroom.supervision.cluster.foreign_actor import ForeignActorError  # noqa: PLC0415 - it loads Thespian
 
     own = _defaults(request)
     parameters = [

@@ -13,11 +13,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
+from greenroom.protocol.jsonrpc import encode_error, encode_notification, encode_request, encode_result
 from greenroom.protocol.versions import LATEST
 from greenroom.transports.interfaces import Peer
 from greenroom.transports.session_channel import MemoryPeer
-
-from .protocol.jsonrpc import encode_error, encode_notification, encode_request, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

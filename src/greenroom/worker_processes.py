@@ -79,11 +79,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply
+    from greenroom.supervision.cluster.node_engine import NodeEngine
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.listening_sockets import Binding, SocketTicket
 
     from .server import Server
-    from .supervision.cluster.node_engine import NodeEngine
 
 log: Final = logging.getLogger("greenroom.worker_processes")
 
@@ -373,7 +373,7 @@ async def _drain_worker(worker: Ref[WorkerNode]) -> None:
 # --- The supervisor in a worker process: it imports the application, takes over the listening sockets, and starts the company beside a session server.
 # The main program starts it, and is linked to it: the worker ends with the program.
 
-WORKER_NODE: Final = "greenroom.worker_processes"
+WORKER_NODE: Final = "greenroom.worker_node"
 _INTENSITY: Final = 3
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks import __main__ as command
-from benchmarks.client import fixed
+from benchmarks.client import fixed_answers
 from benchmarks.client import over_http as bench
 from benchmarks.contest_rounds import Effort, Program
 
@@ -49,11 +49,11 @@ def test_ratios_to_the_other_clients_are_reported() -> None:
 
 def test_the_server_answers_by_what_it_is_asked() -> None:
     call = b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call"}'
-    assert b"application/json" in fixed.answer(b"POST /json HTTP/1.1", call)
-    assert b"text/event-stream" in fixed.answer(b"POST /stream HTTP/1.1", call)
-    assert b'"id":7' in fixed.answer(b"POST /json HTTP/1.1", call)
-    assert fixed.answer(b"POST /json HTTP/1.1", b'{"method": "notifications/x"}').startswith(b"HTTP/1.1 202")
-    assert fixed.answer(b"GET /json HTTP/1.1", b"").startswith(b"HTTP/1.1 405")
+    assert b"application/json" in fixed_answers.answer(b"POST /json HTTP/1.1", call)
+    assert b"text/event-stream" in fixed_answers.answer(b"POST /stream HTTP/1.1", call)
+    assert b'"id":7' in fixed_answers.answer(b"POST /json HTTP/1.1", call)
+    assert fixed_answers.answer(b"POST /json HTTP/1.1", b'{"method": "notifications/x"}').startswith(b"HTTP/1.1 202")
+    assert fixed_answers.answer(b"GET /json HTTP/1.1", b"").startswith(b"HTTP/1.1 405")
 
 
 def test_the_command_lists_the_client_benchmark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

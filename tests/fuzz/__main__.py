@@ -1,10 +1,9 @@
-"""The command: `python -m tests.fuzz [--seconds N] [--only TARGET…]`, which is `make fuzz`.
+"""Runs the fuzz targets: `python -m tests.fuzz [--seconds N] [--only TARGET…]`, which is `make fuzz`.
 
-Every target gets so many seconds, one after the other, in a process of its own, led by which code an input reaches. An
-input that breaks a promise ends its target's run and is kept as a file, by which `--again FILE` repeats what happened; the command then ends with 1.
-What was learned is kept as well, so that the next run goes on from there.
+Each target runs for its time in a separate process, guided by coverage. An input that violates a property ends its target's run and is saved as a
+file, which `--again FILE` repeats; the command then exits with 1. The corpus is kept, so that the next run continues from it.
 
-A target whose name begins with `linear-` is no search: it counts what the worst inputs of growing sizes cost (`linearity`).
+Targets named `linear-…` are no search: they measure the cost of the worst inputs at growing sizes (`linearity`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Linearity by counting: the cost of reading a peer's bytes at growing sizes. `python -m tests.fuzz.linearity`, which `make fuzz` runs.
 
-A `Reader` is one way in for a peer's bytes with the worst inputs that are known for it. Each file of the folder `linear` lists
+A `Reader` reads a peer's bytes, with its known worst inputs. Each file of the folder `linear` lists
 some under `READERS`; a new file is found by itself. Two counts exist, and neither is a clock:
 
 - *instructions* of the processor, under Valgrind's Cachegrind, at 1 to 64 KiB (`make fuzz`, `.ci/run`). Each size is read in a child that

@@ -1,7 +1,8 @@
-"""The command: `python -m tests.mutate --seed N`, which is `make mutate SEED=N`.
+"""Mutation testing: `python -m tests.mutate --seed N`, which is `make mutate SEED=N`.
 
-A seeded sample of small changes is made to the code, one at a time, in clones of the repository, and the tests that reach the changed line have to notice.
-What is known of a sample is kept in `.mutants/`, so that the command goes on where it was interrupted. A failure counts when the test passes without the change.
+A seeded sample of small changes is applied to the code, one at a time, in clones of the repository, and the tests that reach the changed line must
+fail.
+The results of a sample are kept in `.mutants/`, so that an interrupted run continues. A failure counts only if the test passes without the change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The command: `python -m tests.schema_suite FOLDER`, which is `make schemas`: the official test suite of JSON Schema judges our checks.
+"""Runs the official test suite of JSON Schema: `python -m tests.schema_suite FOLDER`, which is `make schemas`.
 
-Each test of drafts 2020-12 and 7 has to get the suite's verdict. A schema that is refused must be refused for one of two reasons, which are decisions: it leads
-out of its document, where nothing is fetched; or a part of it names itself with `$id`, or is no object at its root. Their number is counted as well, so that no other
-schema is refused in silence.
+Each test of drafts 2020-12 and 7 must get the suite's verdict. A schema may be refused for two reasons only, by decision: it leads out of its
+document,
+which is not fetched; or a part of it has an `$id`, or its root is no object. The refusals are counted, so that no other schema is refused unnoticed.
 """
 
 from __future__ import annotations

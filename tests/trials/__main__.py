@@ -1,8 +1,8 @@
-"""The command: `python -m tests.trials FOLDER [--only NAME]`, which is `make trials FROM=FOLDER`.
+"""Runs scripts that once showed a fault: `python -m tests.trials FOLDER [--only NAME]`, which is `make trials FROM=FOLDER`.
 
-A folder of scripts (`*.py`, `*.sh`), each of which showed once that something was wrong, is run on this greenroom: what a script prints stands beside what
-`expected.toml` says that a repaired greenroom has it print. The scripts come from elsewhere, so each gets a folder and a home of its own, a time limit, and
-a process group that is ended when it is over.
+Each script (`*.py`, `*.sh`) runs on this greenroom, and its output is shown beside the expectation in `expected.toml`. The scripts come from
+elsewhere,
+so each gets its own folder and home, a time limit, and a process group that is killed when it is over.
 """
 
 from __future__ import annotations

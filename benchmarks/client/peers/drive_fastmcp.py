@@ -1,4 +1,4 @@
-"""FastMCP's client, driven; run in an environment that has it."""
+"""The driver of FastMCP's client; runs in an environment with FastMCP."""
 
 import asyncio
 import sys
@@ -6,13 +6,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from driving import TEXT, arguments, command, drive, many, told
+from client_load import TEXT, arguments, command, drive, many, told
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 
 async def main() -> None:
-    """Call for as long as is asked."""
+    """Run the load."""
     url, crowds, seconds = arguments()
     words = command()
 

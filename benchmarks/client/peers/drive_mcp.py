@@ -1,4 +1,4 @@
-"""mcp's client, driven; run in an environment that has it."""
+"""The driver of mcp's client; runs in an environment with mcp."""
 
 import asyncio
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from driving import TEXT, arguments, command, drive, many, told
+from client_load import TEXT, arguments, command, drive, many, told
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 
 async def main() -> None:
-    """Call for as long as is asked."""
+    """Run the load."""
     url, crowds, seconds = arguments()
     words = command()
 

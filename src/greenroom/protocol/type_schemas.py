@@ -76,7 +76,7 @@ class TypedSchema:
         self._convert = converter(kind, ours=ours)
         self.schema = dict(schema)
         self._keys = collision_check_for(kind)
-        self._careful = any(
+        self._checks_first = any(
             may_explode(pattern) for one in _objects_in(self.schema) if isinstance(pattern := one.get("pattern"), str)
         )
         self._secrets = _secrets_in(self.schema)
@@ -93,7 +93,7 @@ class TypedSchema:
             if self._keys is not None:
                 self._keys.check(value, steps)
             # Checked before conversion: msgspec matches patterns with `re`, and pydantic allocates an error for each mistake.
-            if self._careful or much:
+            if self._checks_first or much:
                 self._check(value, steps)
             if much:  # e.g. a 3.0 where pydantic wants 3, which the schema allows
                 value = _with_integers(value, steps)
@@ -105,8 +105,8 @@ class TypedSchema:
             return self._convert(value)
         except msgspec.ValidationError as error:
             if much:  # The value fits the schema, but pydantic checks more. It may not take the whole time again.
-                raise Mismatch([_problem_of(error)]) from None
-            return self._make_slowly(value, error, meter)
+                raise Mismatch([_msgspec_problem(error)]) from None
+            return self._convert_or_explain(value, error, meter)
 
     def validate(self, value: Any, meter: StepMeter | None = None) -> None:
         """Check the value against the schema alone. Raises `Mismatch`, and `StepsExceeded` when the meter is used up."""
@@ -124,16 +124,16 @@ class TypedSchema:
         else:
             problems = self._validator.check(value, meter, MOST_PROBLEMS)
         if problems:
-            raise Mismatch([self._discreet(each) for each in problems] if self._secrets else problems)
+            raise Mismatch([self._without_secret(each) for each in problems] if self._secrets else problems)
 
-    def _discreet(self, problem: ValidationProblem) -> ValidationProblem:
+    def _without_secret(self, problem: ValidationProblem) -> ValidationProblem:
         """The problem without the value, if the value is a secret."""
         path, reason = problem
         if reason.kind in _WITHOUT_VALUE or not (None in self._secrets or (path and path[0] in self._secrets)):
             return problem
         return ValidationProblem(path, ProblemReason("is invalid (a secret, not repeated here)", reason.kind))
 
-    def _make_slowly(self, value: Any, error: msgspec.ValidationError, meter: StepMeter | None) -> Any:
+    def _convert_or_explain(self, value: Any, error: msgspec.ValidationError, meter: StepMeter | None) -> Any:
         """Convert what msgspec refused: raise all mistakes, or convert 3.0 to 3 where that was the reason."""
         steps = StepMeter() if meter is None else meter
         try:
@@ -142,7 +142,7 @@ class TypedSchema:
             except Mismatch as found:
                 if self._has_models and any(each.reason.kind == "no_oneof_match" for each in found.errors):
                     raise Mismatch(
-                        [_problem_of(error)]
+                        [_msgspec_problem(error)]
                     ) from None  # pydantic knows by the discriminator which member was meant
                 raise
             value = _with_integers(value, steps)
@@ -152,9 +152,9 @@ class TypedSchema:
         except StepsExceeded:
             if meter is not None:
                 raise
-            raise Mismatch([_problem_of(error)]) from None
+            raise Mismatch([_msgspec_problem(error)]) from None
         except msgspec.ValidationError:
-            raise Mismatch([_problem_of(error)]) from None
+            raise Mismatch([_msgspec_problem(error)]) from None
 
 
 _WITHOUT_VALUE: Final = frozenset({"missing_required", "unexpected_property"})
@@ -458,7 +458,7 @@ def _objects_in(schema: Any) -> Iterator[Mapping[str, Any]]:
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
-def _problem_of(error: msgspec.ValidationError) -> ValidationProblem:
+def _msgspec_problem(error: msgspec.ValidationError) -> ValidationProblem:
     """The single problem that msgspec reports, for constraints that a schema cannot express."""
     text, _, place = str(error).partition(" - at `")
     path: Path = tuple(int(index) if index else name for name, index in _STEP.findall(place.rstrip("`")))

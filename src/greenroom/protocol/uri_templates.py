@@ -108,8 +108,7 @@ class UriTemplate:
 
         First backwards: from which positions can the rest of the template match the rest of the URI? A position is the number of bytes after it; bit
         number p of a set is position p, and bit p of a mask is the byte that ends at position p. Then forwards, choosing each variable's end among
-        the
-        positions from which the rest can match.
+        the positions from which the rest can match.
         """
         size = len(raw)
         anything, slash = (1 << size) - 1, _mask(raw, b"/")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.interfaces import ClientWire, InboundItem, Route
 
 MessageAction: TypeAlias = "Callable[[InterceptedMessage], object]"
-"""What is done with a message."""
+"""The action of a rule on a message."""
 MOST_METHODS: Final = 10_000
 _GARBAGE: Final = b'{"jsonrpc": "2.0", \xff\x00 and the rest is lost'
 
@@ -309,8 +309,8 @@ class FaultyWire:
             case _:
                 pass
 
-    def _method_back(self, heard: InboundItem) -> str:
-        match heard:
+    def _method_back(self, item: InboundItem) -> str:
+        match item:
             case JsonRpcRequest(method=method) | JsonRpcNotification(method=method):
                 return method
             case JsonRpcResponse(id=id) | JsonRpcError(id=id) | UnansweredRequest(id=id) if id is not None:
@@ -318,8 +318,8 @@ class FaultyWire:
             case _:
                 return ""
 
-    def _tell_owner(self, heard: InboundItem, garbled: bool) -> None:  # noqa: FBT001 - positional, like every callback
-        _send_message(self._owner, Inbound(self.pid, [_garbled(heard) if garbled else heard]))
+    def _tell_owner(self, item: InboundItem, garbled: bool) -> None:  # noqa: FBT001 - positional, like every callback
+        _send_message(self._owner, Inbound(self.pid, [_garbled(item) if garbled else item]))
 
 
 def _send_message(pid: Pid, message: object) -> None:
@@ -327,12 +327,12 @@ def _send_message(pid: Pid, message: object) -> None:
     ref.send(message)
 
 
-def _garbled(heard: InboundItem) -> InboundItem:
+def _garbled(item: InboundItem) -> InboundItem:
     """The garbled form of a message: a wire may still know which request an invalid response answers."""
     sample = _GARBAGE.decode(errors="replace")
     error = RemoteProtocolError(ErrorCode.PARSE_ERROR, "garbled on demand")
-    if isinstance(heard, JsonRpcResponse | JsonRpcError):
-        error.response_to = heard.id
+    if isinstance(item, JsonRpcResponse | JsonRpcError):
+        error.response_to = item.id
     return InvalidMessage(error, sample)
 
 

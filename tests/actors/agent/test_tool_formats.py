@@ -52,7 +52,7 @@ def test_a_tool_for_openai() -> None:
     assert bare["function"] == {"name": "bare", "description": "", "parameters": {"type": "object", "properties": {}}}
 
 
-def test_what_is_made_does_not_share_with_the_tool() -> None:
+def test_a_provider_definition_does_not_share_state_with_the_tool() -> None:
     tool: dict[str, Any] = {"name": "add", "inputSchema": {"type": "object"}}
     to_openai(tool)["function"]["parameters"]["properties"]["x"] = {}
     assert tool == {"name": "add", "inputSchema": {"type": "object"}}
@@ -145,7 +145,7 @@ NO_CALLS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "described"), NO_CALLS)
-def test_what_is_no_tool_call_is_refused_with_what_is_taken(given: Any, described: str) -> None:
+def test_an_invalid_tool_call_is_refused_with_the_accepted_shapes(given: Any, described: str) -> None:
     with pytest.raises(NotAToolCall) as refused:
         read_call(given)
     assert str(refused.value).startswith(
@@ -199,7 +199,7 @@ def test_a_result_for_anthropic() -> None:
         ({"type": "hologram"}, "[content of the type 'hologram', which cannot be shown here]"),
     ],
 )  # fmt: skip
-def test_what_has_no_place_is_told(block: dict[str, Any], text: str) -> None:
+def test_content_that_a_provider_cannot_show_is_described(block: dict[str, Any], text: str) -> None:
     assert anthropic_result("t", {"content": [block]})["content"] == [{"type": "text", "text": text}]
 
 

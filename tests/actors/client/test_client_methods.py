@@ -325,7 +325,7 @@ async def test_the_server_says_who_it_is_and_answers(client: Client) -> None:
 
 
 @pytest.mark.row("CL-04", "CL-18")
-async def test_what_cannot_be_asked_is_said_without_asking() -> None:
+async def test_an_unsupported_request_is_refused_without_sending_it() -> None:
     silent = Client(Server("silent"))
     with pytest.raises(NotReady, match="open the client"):
         _ = silent.server_info
@@ -374,7 +374,7 @@ async def test_a_task_that_was_not_asked_for_is_read_all_the_same(client: Client
         ([], "a server is a URL"),
     ],
 )
-def test_what_is_no_server_is_refused_with_what_to_write(target: Any, advice: str) -> None:
+def test_an_invalid_target_is_refused_with_what_to_write(target: Any, advice: str) -> None:
     with pytest.raises(ConfigError, match=advice.replace("('", r"\('").replace("')", r"'\)")):
         Client(target)
 

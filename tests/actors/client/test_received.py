@@ -87,7 +87,7 @@ def test_an_unknown_or_broken_block_stays_what_it_was(block: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("result", [{}, {"content": None}, {"content": "text"}, {"content": ["text"]}, {"content": {}}])
-def test_what_is_no_result_of_a_tool_is_refused(result: dict[str, Any]) -> None:
+def test_an_invalid_tool_result_is_refused(result: dict[str, Any]) -> None:
     with pytest.raises(BadAnswer, match="Invalid"):
         read_tool_reply(result)
 
@@ -143,7 +143,7 @@ def test_tasks_are_listed() -> None:
 
 
 @pytest.mark.parametrize("tasks", [None, [{}], {"taskId": "a"}, [1]])
-def test_what_is_no_list_of_tasks_is_refused(tasks: Any) -> None:
+def test_an_invalid_task_list_is_refused(tasks: Any) -> None:
     with pytest.raises(BadAnswer, match="tasks/list"):
         read_tasks({"tasks": tasks})
 
@@ -206,7 +206,7 @@ def test_a_prompt_is_messages_of_blocks() -> None:
 
 
 @pytest.mark.parametrize("messages", [None, [1], [{"role": "system", "content": {}}], [{"role": "user"}]])
-def test_what_is_no_prompt_is_refused(messages: Any) -> None:
+def test_an_invalid_prompt_result_is_refused(messages: Any) -> None:
     with pytest.raises(BadAnswer, match="Invalid"):
         read_prompt({"messages": messages})
 
@@ -228,7 +228,7 @@ def test_a_log_message_of_an_unknown_level_is_still_one() -> None:
 # --- values
 
 
-def test_what_was_wrapped_is_unwrapped_where_the_schema_says_so() -> None:
+def test_a_wrapped_value_is_unwrapped_where_the_schema_says_so() -> None:
     wrapped = reply(content=said("[1]"), structuredContent={"result": [1]})
     schema = ReturnSchema(list[int]).schema
     assert is_wrapped(schema)
@@ -288,7 +288,7 @@ def test_a_value_that_does_not_fit_says_why(kind: Any, result: dict[str, Any], c
     assert failed.value.problems
 
 
-def test_all_that_is_wrong_is_told() -> None:
+def test_every_problem_of_a_reply_is_reported() -> None:
     with pytest.raises(BadAnswer) as failed:
         typed_value(reply(structuredContent={"name": 3}), Day)
     assert sorted(problem.path for problem in failed.value.problems) == [("high",), ("name",)]

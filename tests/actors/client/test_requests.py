@@ -102,7 +102,7 @@ async def test_progress_and_keep_alives_put_no_deadline_off() -> None:
 
 
 @pytest.mark.row("CL-15")
-async def test_whoever_cancels_a_request_is_told_so_and_so_is_the_server() -> None:
+async def test_a_cancelled_request_raises_and_the_server_is_notified() -> None:
     async with playing() as (line, stage):
         stage.answers["tools/call"] = SILENCE
         pending = line.begin("tools/call", CALL)
@@ -191,7 +191,7 @@ async def test_an_error_of_the_server_is_raised_as_it_came() -> None:
 
 
 @pytest.mark.row("CL-18")
-async def test_what_the_server_does_not_declare_is_refused_without_a_word() -> None:
+async def test_an_undeclared_capability_is_refused_without_sending() -> None:
     async with playing(Stage(capabilities={"tools": {}})) as (line, stage):
         before = len(stage.requests)
         for method in ("resources/list", "prompts/get", "logging/setLevel", "completion/complete", "tasks/list"):
@@ -225,7 +225,7 @@ async def test_progress_comes_until_the_request_is_settled() -> None:
         assert await pending.result() == {"content": []}
 
 
-async def test_progress_that_nobody_reads_is_bounded() -> None:
+async def test_unread_progress_is_bounded() -> None:
     async with playing(max_progress=4) as (line, stage):
         stage.answers["tools/call"] = SILENCE
         pending = line.begin("tools/call", CALL, progress=True)
@@ -251,7 +251,7 @@ async def test_two_requests_cannot_share_a_progress_token() -> None:
         assert await line.begin("tools/call", CALL, token="same").result() == {"content": []}
 
 
-async def test_what_cannot_be_said_fails_its_own_request() -> None:
+async def test_params_that_cannot_be_encoded_fail_their_own_request() -> None:
     async with playing() as (line, _):
         with pytest.raises(LocalProtocolError):
             await line.request("tools/call", {"name": object()})
@@ -271,7 +271,7 @@ async def test_an_answer_that_is_none_fails_the_request_that_it_would_have_answe
         assert await line.request("ping") == {}
 
 
-async def test_answers_twice_to_nothing_and_from_a_former_wire_are_counted_and_hurt_nobody() -> None:
+async def test_duplicate_unknown_and_stale_replies_are_counted_and_ignored() -> None:
     async with playing() as (line, stage):
         await line.request("ping")
         last = stage.requests[-1].id
@@ -333,7 +333,7 @@ async def test_a_call_that_may_have_been_seen_is_not_repeated_and_a_read_is() ->
         assert len(stage.asked("resources/read")) == 3
 
 
-async def test_what_is_too_large_fails_its_own_request() -> None:
+async def test_a_request_that_is_too_large_fails_alone() -> None:
     async with playing() as (line, stage):
         stage.answers["tools/call"] = lambda request: Garbled(UnansweredRequest(request.id, ResponseTooLarge(17, 16)))
         with pytest.raises(RequestLost, match="16 bytes"):

@@ -103,7 +103,7 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
     ("list -- /no/such/program", 4, ("/no/such/program",)),
     ("serve weather.py -- echo", 2, ("serve takes no command behind --",)),
     # calls
-    ("call weather.py", 2, ("name the server", "and which tool")),
+    ("call weather.py", 2, ("name the server", "and a tool")),
     ("call weather.py forcast city=Oslo", 2, ("no tool 'forcast'", "did you mean forecast")),
     ("call weather.py nothing", 2, ("no tool 'nothing'", "forecast")),
     ("call weather.py forecast", 1, ("city",)),

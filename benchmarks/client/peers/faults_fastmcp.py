@@ -1,17 +1,17 @@
-"""FastMCP's client under fire; run in an environment that has it."""
+"""The driver of FastMCP's client for the fault trials; runs in an environment with FastMCP."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import burning
+import fault_trials
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 
-class Theirs(burning.Client):
-    """As it ships."""
+class Theirs(fault_trials.Client):
+    """With default settings."""
 
     async def open(self, target):  # noqa: ANN001, ANN201 - its library's types are elsewhere
         """Connect."""
@@ -28,4 +28,4 @@ class Theirs(burning.Client):
         return len(await self.client.list_tools())
 
 
-burning.main(Theirs)
+fault_trials.main(Theirs)

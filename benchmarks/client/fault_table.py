@@ -1,4 +1,4 @@
-"""`python -m benchmarks.client.fire`: clients whose server dies or misbehaves, ours and others, as a table.
+"""`python -m benchmarks.client.fault_table`: clients whose server dies or misbehaves, ours and others, as a table.
 
 Each cell is a separate program, since some clients do not survive a trial. `--write` puts the table into the page of figures.
 """
@@ -34,13 +34,13 @@ def _peer(environment: str, script: str) -> tuple[str, ...]:
     return str(PEERS / environment / "bin" / "python"), str(HERE / "peers" / f"{script}.py")
 
 
-OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.fire_ours"))
+OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.faults_greenroom"))
 DRIVERS = (
     OURS,
-    Program("mcp 2.3.0", _peer("mcp-2", "fire_mcp")),
-    Program("FastMCP 4.1.2", _peer("fastmcp", "fire_fastmcp")),
+    Program("mcp 2.3.0", _peer("mcp-2", "faults_mcp")),
+    Program("FastMCP 4.1.2", _peer("fastmcp", "faults_fastmcp")),
 )
-SERVER = [sys.executable, str(HERE / "fire_server.py")]
+SERVER = [sys.executable, str(HERE / "killed_server.py")]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def table(trials: Sequence[Trial], drivers: Sequence[Program], told: Callable[[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the selected trials, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.client.fire", description="Clients under fire.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.client.fault_table", description="Clients under fire.")
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="trials with WORD in their name")
     parser.add_argument("--of", metavar="NAME", action="append", default=[], help="clients with NAME in their name")
     parser.add_argument("--write", action="store_true", help="into the page of figures")

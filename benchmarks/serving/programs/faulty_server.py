@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.serving.programs import wicked
 from greenroom import Server
 
+from . import faulty_tools
+
 server = Server("stage")
-for tool in wicked.TOOLS:
+for tool in faulty_tools.TOOLS:
     server.tool(tool)
-server.tool("block_apart", isolation="thread")(wicked.block)
+server.tool("block_apart", isolation="thread")(faulty_tools.block)
 
 if __name__ == "__main__":
     port = int(sys.argv[1])

@@ -6,7 +6,7 @@ from pathlib import Path
 from fastmcp import FastMCP
 
 sys.path.append(str(Path(__file__).parents[1] / "programs"))
-from wicked import TOOLS
+from faulty_tools import TOOLS
 
 server = FastMCP("stage")
 for tool in TOOLS:

@@ -12,7 +12,7 @@ from greenroom.supervision import Node
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.server_command import Command
 
-from .driving import TEXT, arguments, command, drive, many, told
+from .client_load import TEXT, arguments, command, drive, many, told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.client import burning
 from greenroom import Client, ClientSettings
 
+from . import fault_trials
 
-class Ours(burning.Client):
+
+class Ours(fault_trials.Client):
     """With default settings, except that it pings the server, which detects a stopped server."""
 
     async def open(self, target: str | list[str]) -> None:
@@ -26,4 +27,4 @@ class Ours(burning.Client):
 
 
 if __name__ == "__main__":
-    burning.main(Ours)
+    fault_trials.main(Ours)

@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom import Client
 
-from .driving import TEXT, arguments, command, drive, many, told
+from .client_load import TEXT, arguments, command, drive, many, told
 
 
 async def main() -> None:

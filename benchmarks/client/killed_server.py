@@ -1,4 +1,4 @@
-"""The server that is killed: `fire_server.py [PORT]`, on standard input and output without a port."""
+"""The server that is killed: `killed_server.py [PORT]`, on standard input and output without a port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mcp's client under fire; run in an environment that has it."""
+"""The driver of mcp's client for the fault trials; runs in an environment with mcp."""
 
 import sys
 from contextlib import AsyncExitStack
@@ -6,14 +6,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import burning
+import fault_trials
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 
-class Theirs(burning.Client):
-    """As it ships."""
+class Theirs(fault_trials.Client):
+    """With default settings."""
 
     async def open(self, target):  # noqa: ANN001, ANN201 - its library's types are elsewhere
         """Connect."""
@@ -37,4 +37,4 @@ class Theirs(burning.Client):
         return len((await self.session.list_tools()).tools)
 
 
-burning.main(Theirs)
+fault_trials.main(Theirs)

@@ -1,4 +1,4 @@
-"""A server on several processes: `crew.py PORT [WORKERS]`; without a number, in the program's own process."""
+"""A server on several processes: `worker_server.py PORT [WORKERS]`; without a number, in the program's own process."""
 
 from __future__ import annotations
 
