@@ -40,7 +40,7 @@ async def answering_port(answer: Any) -> AsyncGenerator[int]:
 
 
 async def test_a_connection_closed_at_once_has_received_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def slam(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_at_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         raw = writer.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.transport.abort()
@@ -55,7 +55,7 @@ async def test_a_connection_closed_at_once_has_received_nothing(monkeypatch: pyt
         return raw
 
     monkeypatch.setattr(http_connection_pool, "dial", late)
-    async with answering_port(slam) as port, open_wire(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
+    async with answering_port(close_at_once) as port, open_wire(HttpRoute(f"http://127.0.0.1:{port}/mcp")) as owner:
         id = owner.ask("initialize", HELLO)
         heard = await owner.hear()
         assert isinstance(heard, UnansweredRequest)
@@ -69,14 +69,14 @@ async def test_a_connection_closed_at_once_has_received_nothing(monkeypatch: pyt
 async def test_a_silent_server_times_out_in_its_tls_handshake() -> None:
     silent: list[asyncio.StreamWriter] = []
 
-    async def nod(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         silent.append(writer)
         await reader.read(-1)
         writer.close()
 
     settings = HttpSettings(connect_timeout=0.1, max_connections=1)
     async with (
-        answering_port(nod) as port,
+        answering_port(stay_silent) as port,
         open_wire(HttpRoute(f"https://127.0.0.1:{port}/mcp", settings=settings)) as owner,
     ):
         ids = [owner.ask("initialize", HELLO), owner.ask("ping")]  # the second request waits for the first

@@ -66,20 +66,20 @@ def test_a_storm_of_readers_leaves_one_reader(storm: int, no_leaks: None) -> Non
 def test_a_storm_of_unknown_sessions_and_deletes_leaves_nothing(storm: int, no_leaks: None) -> None:
     with target_server() as opened:
         before = opened.cost()
-        stranger, line = opened.caller(), opened.caller()
+        unknown, line = opened.caller(), opened.caller()
         for count in range(storm):
-            stranger.session = f"mcp_{count:032x}"
+            unknown.session = f"mcp_{count:032x}"
             for verb in ("GET", "DELETE"):
-                stranger.send(verb)
-                assert stranger.hear().status == 404
-            assert stranger.post({"id": 1, "method": "ping"}).status == 404
+                unknown.send(verb)
+                assert unknown.hear().status == 404
+            assert unknown.post({"id": 1, "method": "ping"}).status == 404
             line.session = ""
             line.enter()
             line.send("DELETE")
             assert line.hear().status == 204
             line.send("DELETE")
             assert line.hear().status == 404
-        for each in (stranger, line):
+        for each in (unknown, line):
             each.close()
         settled(opened, before)
 

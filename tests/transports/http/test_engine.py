@@ -184,10 +184,10 @@ async def test_a_request_without_an_origin_gets_no_cors_headers() -> None:
 @pytest.mark.row("SX-05")
 @pytest.mark.row("SX-04")
 async def test_a_preflight_is_answered() -> None:
-    class Keeper(_RecordingAuthenticator):
+    class HeaderAuthenticator(_RecordingAuthenticator):
         headers = ("Authorization", "X-Key")
 
-    authenticator = Keeper()
+    authenticator = HeaderAuthenticator()
     response = await EngineDriver(authenticator=authenticator).ask(
         "OPTIONS", headers={"origin": "http://localhost:3000"}
     )

@@ -43,14 +43,14 @@ log = logging.getLogger("greenroom.http")
 
 @pytest.fixture(name="page")
 def _page() -> Generator[int]:
-    made = create_shares_file(2)
-    yield made
-    os.close(made)
+    page = create_shares_file(2)
+    yield page
+    os.close(page)
 
 
 async def opened(page: int) -> tuple[Binding, SocketTicket, Ref[SocketHandover]]:
-    binding, made = Binding("127.0.0.1", 0), new_socket_ticket()
-    return binding, made, await start(SocketHandover, binding, made, page)
+    binding, ticket = Binding("127.0.0.1", 0), new_socket_ticket()
+    return binding, ticket, await start(SocketHandover, binding, ticket, page)
 
 
 async def sockets_for(ticket: SocketTicket, timeout: float = 5.0) -> list[socket.socket]:
@@ -62,8 +62,8 @@ async def sockets_for(ticket: SocketTicket, timeout: float = 5.0) -> list[socket
 async def test_shut_down_sockets_listen_in_no_process_and_are_not_handed_over_again(
     page: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    binding, made, _ = await opened(page)
-    shared = Binding.of(await sockets_for(made), AcceptShares(page, 0))
+    binding, ticket, _ = await opened(page)
+    shared = Binding.of(await sockets_for(ticket), AcceptShares(page, 0))
     acceptor = BalancedAcceptor(shared.copies(), asyncio.Protocol, log, shared.shares, int)  # type: ignore[arg-type]
     here = binding.addresses[0]
     binding.shut_down()
@@ -76,13 +76,13 @@ async def test_shut_down_sockets_listen_in_no_process_and_are_not_handed_over_ag
     with pytest.raises(CannotListen, match="were shut down"):
         binding.copies()
     with pytest.raises(SocketHandoverFailed, match="the listening sockets"):
-        await sockets_for(made)
+        await sockets_for(ticket)
     shared.close()
 
 
 async def test_a_process_with_the_ticket_gets_sockets_that_accept_on_the_same_port(page: int) -> None:
-    binding, made, router = await opened(page)
-    found = await sockets_for(made)
+    binding, ticket, handover = await opened(page)
+    found = await sockets_for(ticket)
     assert [each.getsockname() for each in found] == list(binding.addresses)
     assert not found[0].get_inheritable()
     shared = Binding.of(found, AcceptShares(page, 0))
@@ -93,50 +93,50 @@ async def test_a_process_with_the_ticket_gets_sockets_that_accept_on_the_same_po
         shared.copies()
     with socket.create_connection(("127.0.0.1", binding.port), timeout=5):
         pass  # the process that handed it over still has it
-    await stop(router)
+    await stop(handover)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", binding.port), timeout=5).close()
 
 
 async def test_a_wrong_ticket_gets_nothing(page: int) -> None:
-    binding, made, router = await opened(page)
-    for secret in (b"x" * 32, made.secret[:-1] + b"\0", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 32):
+    binding, ticket, handover = await opened(page)
+    for secret in (b"x" * 32, ticket.secret[:-1] + b"\0", b"GET / HTTP/1.1\r\n\r\n" + b"x" * 32):
         with pytest.raises(SocketHandoverFailed):
-            await sockets_for(made._replace(secret=secret))
+            await sockets_for(ticket._replace(secret=secret))
     with pytest.raises(SocketHandoverFailed, match="within"):
-        await sockets_for(made._replace(secret=made.secret[:-1]), timeout=0.05)
-    assert is_alive(router)
-    assert "secret" not in repr(made)
-    assert made.secret.hex() not in repr(made)
-    (found,) = await sockets_for(made)
+        await sockets_for(ticket._replace(secret=ticket.secret[:-1]), timeout=0.05)
+    assert is_alive(handover)
+    assert "secret" not in repr(ticket)
+    assert ticket.secret.hex() not in repr(ticket)
+    (found,) = await sockets_for(ticket)
     found.close()
-    await stop(router)
+    await stop(handover)
     with pytest.raises(SocketHandoverFailed):
-        await sockets_for(made, timeout=0.1)
+        await sockets_for(ticket, timeout=0.1)
     assert not binding._sockets
 
 
 async def test_many_silent_clients_do_not_block_the_handover(page: int) -> None:
-    _, made, router = await opened(page)
+    _, ticket, handover = await opened(page)
     loop = asyncio.get_running_loop()
     silent: list[socket.socket] = []
     for _ in range(80):
         each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         each.setblocking(False)  # noqa: FBT003 - its only argument
-        await loop.sock_connect(each, f"\0{made.address[1:]}")
+        await loop.sock_connect(each, f"\0{ticket.address[1:]}")
         silent.append(each)
     with pytest.raises(SocketHandoverFailed):
-        await sockets_for(made, timeout=0.5)
+        await sockets_for(ticket, timeout=0.5)
     for each in silent:
         each.close()
     while True:
         try:
-            (found,) = await sockets_for(made, timeout=0.5)
+            (found,) = await sockets_for(ticket, timeout=0.5)
         except SocketHandoverFailed:
             continue  # it has not noticed yet that they are gone
         break
     found.close()
-    await stop(router)
+    await stop(handover)
 
 
 async def test_an_address_that_cannot_be_bound_is_reported_and_leaves_nothing_open(page: int, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_an_address_that_cannot_be_bound_is_reported_and_leaves_nothing_op
     binding.open()
     before = lowest_free()
     with pytest.raises(Exception, match="No such file or directory"):
-        await start(SocketHandover, binding, SocketTicket(str(tmp_path / "missing" / "router"), b"x" * 32), page)
+        await start(SocketHandover, binding, SocketTicket(str(tmp_path / "missing" / "handover"), b"x" * 32), page)
     assert lowest_free() == before
     binding.close()
     started = await start(Supervisor, [])  # the node has removed it, and goes on
@@ -158,20 +158,20 @@ def lowest_free() -> int:
 
 
 async def test_a_restarted_handover_has_the_same_address_and_the_port_was_never_free(page: int) -> None:
-    binding, made = Binding("127.0.0.1", 0), new_socket_ticket()
-    await start(Supervisor, [handover_child(binding, made, page).but(name="router")])
-    before = whereis("router")
+    binding, ticket = Binding("127.0.0.1", 0), new_socket_ticket()
+    await start(Supervisor, [handover_child(binding, ticket, page).but(name="handover")])
+    before = whereis("handover")
     assert before is not None
     kill(before)
     await wait_down(before)
-    (found,) = await sockets_for(made)
+    (found,) = await sockets_for(ticket)
     assert found.getsockname()[1] == binding.port
     found.close()
 
 
 async def test_connections_queued_for_a_dead_process_are_accepted_by_another(page: int) -> None:
-    binding, made, router = await opened(page)
-    (one,), (other,) = await sockets_for(made), await sockets_for(made)
+    binding, ticket, handover = await opened(page)
+    (one,), (other,) = await sockets_for(ticket), await sockets_for(ticket)
     waiting = socket.create_connection(("127.0.0.1", binding.port), timeout=5)
     one.close()  # as its process dies
     met: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
@@ -187,11 +187,11 @@ async def test_connections_queued_for_a_dead_process_are_accepted_by_another(pag
     acceptor.close()
     acceptor.close()
     waiting.close()
-    await stop(router)
+    await stop(handover)
 
 
 async def test_a_burst_of_connections_is_shared_among_processes(page: int) -> None:
-    binding, made, router = await opened(page)
+    binding, ticket, handover = await opened(page)
     counts = [0, 0]
     done = asyncio.Event()
 
@@ -205,7 +205,7 @@ async def test_a_burst_of_connections_is_shared_among_processes(page: int) -> No
 
         return Greeter
 
-    sockets = [(await sockets_for(made))[0] for _ in (0, 1)]
+    sockets = [(await sockets_for(ticket))[0] for _ in (0, 1)]
     burst = [socket.create_connection(("127.0.0.1", binding.port), timeout=5) for _ in range(40)]
     acceptors = [
         BalancedAcceptor([sockets[who]], greeter(who), log, AcceptShares(page, who), lambda: 0) for who in (0, 1)
@@ -216,15 +216,15 @@ async def test_a_burst_of_connections_is_shared_among_processes(page: int) -> No
         acceptor.close()
     for each in burst:
         each.close()
-    await stop(router)
+    await stop(handover)
 
 
 async def test_a_handover_without_descriptors_pauses_and_continues(
     page: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("greenroom.supervision.acceptor.PAUSE", 0.01)
-    binding, made, router = await opened(page)
-    (found,) = await sockets_for(made)
+    binding, ticket, handover = await opened(page)
+    (found,) = await sockets_for(ticket)
     met = asyncio.Event()
 
     class Tired:
@@ -258,14 +258,14 @@ async def test_a_handover_without_descriptors_pauses_and_continues(
         await asyncio.wait_for(met.wait(), 5)
     assert "Too many open files" in caplog.text
     acceptor.close()
-    await stop(router)
+    await stop(handover)
 
 
-async def knocked(router: SocketTicket) -> socket.socket:
+async def connected_client(handover: SocketTicket) -> socket.socket:
     """A connected client that has sent nothing yet."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.setblocking(False)  # noqa: FBT003 - its only argument
-    await asyncio.get_running_loop().sock_connect(found, f"\0{router.address[1:]}")
+    await asyncio.get_running_loop().sock_connect(found, f"\0{handover.address[1:]}")
     return found
 
 
@@ -281,22 +281,22 @@ async def test_a_client_with_half_a_ticket_is_closed_after_the_timeout(
     page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("greenroom.transports.listening_sockets._HANDOVER_TIMEOUT", 0.05)
-    _, made, router = await opened(page)
-    with await knocked(made) as guest:
-        guest.send(made.secret[:7])
+    _, ticket, handover = await opened(page)
+    with await connected_client(ticket) as guest:
+        guest.send(ticket.secret[:7])
         assert await gone(guest)
-    with await knocked(made) as guest:
+    with await connected_client(ticket) as guest:
         assert await gone(guest)
-    await stop(router)
+    await stop(handover)
 
 
 async def test_a_ticket_may_arrive_in_pieces(page: int) -> None:
-    binding, made, router = await opened(page)
-    with await knocked(made) as guest:
-        guest.send(made.secret[:7])
-        (found,) = await sockets_for(made)  # other clients are served meanwhile
+    binding, ticket, handover = await opened(page)
+    with await connected_client(ticket) as guest:
+        guest.send(ticket.secret[:7])
+        (found,) = await sockets_for(ticket)  # other clients are served meanwhile
         found.close()
-        guest.send(made.secret[7:])
+        guest.send(ticket.secret[7:])
         while True:
             try:
                 said, numbers, _, _ = socket.recv_fds(guest, 1, 16)
@@ -308,33 +308,35 @@ async def test_a_ticket_may_arrive_in_pieces(page: int) -> None:
         for each in numbers:
             os.close(each)
     assert binding.port
-    await stop(router)
+    await stop(handover)
 
 
 async def test_waiting_clients_are_closed_with_the_handover(page: int) -> None:
-    _, made, router = await opened(page)
-    with await knocked(made) as guest:
-        (found,) = await sockets_for(made)  # so the other one was accepted before
+    _, ticket, handover = await opened(page)
+    with await connected_client(ticket) as guest:
+        (found,) = await sockets_for(ticket)  # so the other one was accepted before
         found.close()
-        await stop(router)
+        await stop(handover)
         assert await gone(guest)
 
 
 async def test_another_users_process_gets_nothing(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, made, router = await opened(page)
+    _, ticket, handover = await opened(page)
 
     def foreign_credentials(*_: object) -> tuple[int, int, int]:
         """The peer credentials, as the kernel reports them."""
         return 1, os.geteuid() + 1, 1
 
     with monkeypatch.context() as patch:
-        patch.setattr(listening_sockets, "struct", SimpleNamespace(unpack=foreign_credentials, calcsize=struct.calcsize))
-        with await knocked(made) as guest:
-            guest.send(made.secret)
+        patch.setattr(
+            listening_sockets, "struct", SimpleNamespace(unpack=foreign_credentials, calcsize=struct.calcsize)
+        )
+        with await connected_client(ticket) as guest:
+            guest.send(ticket.secret)
             assert await gone(guest)
-    (found,) = await sockets_for(made)
+    (found,) = await sockets_for(ticket)
     found.close()
-    await stop(router)
+    await stop(handover)
 
 
 def descriptors() -> int:
@@ -344,15 +346,15 @@ def descriptors() -> int:
 
 async def test_a_handover_of_fewer_sockets_than_announced_is_refused(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    address = str(tmp_path / "router")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as router, socket.socket() as page:
-        router.bind(address)
-        router.listen()
-        router.setblocking(False)  # noqa: FBT003 - its only argument
+    address = str(tmp_path / "handover")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as handover, socket.socket() as page:
+        handover.bind(address)
+        handover.listen()
+        handover.setblocking(False)  # noqa: FBT003 - its only argument
         before = descriptors()
         for said, given in ((b"\x03", [page.fileno()] * 2), (b"\x01", [page.fileno()]), (b"\x02", []), (b"", [])):
             asking = asyncio.create_task(receive_sockets(SocketTicket(address, b"x" * 32)))
-            guest, _ = await loop.sock_accept(router)
+            guest, _ = await loop.sock_accept(handover)
             with guest:
                 assert await loop.sock_recv(guest, 64) == b"x" * 32
                 if given:
@@ -376,21 +378,21 @@ async def test_without_abstract_addresses_the_socket_is_a_private_file(
 ) -> None:
     monkeypatch.setattr("greenroom.transports.listening_sockets.sys.platform", "darwin")
     monkeypatch.setattr("greenroom.transports.listening_sockets.tempfile.gettempdir", lambda: str(short_path))
-    made = new_socket_ticket()
+    ticket = new_socket_ticket()
     monkeypatch.undo()
-    where = Path(made.address)
+    where = Path(ticket.address)
     assert where.parent == short_path
     with pytest.raises(SocketHandoverFailed, match="within"):
-        await sockets_for(made, timeout=0.1)
+        await sockets_for(ticket, timeout=0.1)
     monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
     where.write_text("what a predecessor has left")  # noqa: ASYNC240 - a small one
     binding = Binding("127.0.0.1", 0)
-    router = await start(SocketHandover, binding, made, page)
+    handover = await start(SocketHandover, binding, ticket, page)
     assert stat.S_IMODE(where.stat().st_mode) == 0o600  # noqa: ASYNC240 - as above
-    (found,) = await sockets_for(made)
+    (found,) = await sockets_for(ticket)
     found.close()
-    kill(router)
-    await wait_down(router)
+    kill(handover)
+    await wait_down(handover)
     assert not where.exists()  # noqa: ASYNC240 - as above
     binding.close()
 
@@ -403,8 +405,8 @@ async def test_a_ticket_for_no_process_is_reported_as_that(tmp_path: Path) -> No
 async def test_a_paused_acceptor_can_be_closed_and_a_vanished_client_is_ignored(
     page: int,
 ) -> None:
-    _, made, router = await opened(page)
-    (found,) = await sockets_for(made)
+    _, ticket, handover = await opened(page)
+    (found,) = await sockets_for(ticket)
     tried = asyncio.Event()
 
     class Odd:
@@ -434,4 +436,4 @@ async def test_a_paused_acceptor_can_be_closed_and_a_vanished_client_is_ignored(
         await asyncio.wait_for(tried.wait(), 25)
         acceptor.close()
         assert found.fileno() == -1
-    await stop(router)
+    await stop(handover)
