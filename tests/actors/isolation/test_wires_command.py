@@ -24,7 +24,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 @pytest.fixture(autouse=True)
 async def far(mark: str, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """The other node outlasts the process that has opened a wire there."""
-    monkeypatch.setattr(test_wire, "opened", by_way_of_a_neighbour(wire_owner.open_wire))
+    monkeypatch.setattr(test_wire, "open_wire", by_way_of_a_neighbour(wire_owner.open_wire))
     async with neighbour():
         yield
 

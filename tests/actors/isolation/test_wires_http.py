@@ -30,8 +30,8 @@ async def far(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """The other node outlasts the process that has opened a wire there, so a test can see what the wire does when its owner is gone."""
     opened = by_way_of_a_neighbour(wire_owner.open_wire)
     for module in (wire_and_server, test_misbehaviour, test_own_server, test_sessions, test_streams):
-        if hasattr(module, "opened"):
-            monkeypatch.setattr(module, "opened", opened)
+        if hasattr(module, "open_wire"):
+            monkeypatch.setattr(module, "open_wire", opened)
     async with neighbour():
         yield
 
