@@ -423,6 +423,6 @@ async def test_an_answer_to_what_was_not_asked_yet_settles_nothing_and_loses_not
         wire = await stage.opened(1)
         await wire.hears("initialize")
         forged = RemoteProtocolError(-32600, "not an answer")
-        forged.answers = waiting.id
+        forged.response_to = waiting.id
         wire.say(InvalidMessage(forged) if kind == "a broken one" else JsonRpcResponse(waiting.id, {"forged": True}))
         assert await waiting.result() == {}
