@@ -126,39 +126,39 @@ __version__: Final[str] = "0.1.0.dev0"
 # Modules and the names exported from each: `python -m tests.house --write` makes the table of the imports above.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.catalogue": "RegistrationError",
+    "greenroom.actors.client.client_handler": "ClientHandler Deferred",
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
     "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
     "Unavailable Unsupported",
-    "greenroom.actors.client.client_handler": "ClientHandler Deferred",
-    "greenroom.actors.client.interfaces": "Phase Progress Status ServerNotification",
+    "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
     "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
-    "greenroom.actors.worker_interfaces": "Hooks",
     "greenroom.actors.pools.pool": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
     "greenroom.actors.settings": "Settings",
     "greenroom.actors.task_store": "TaskStoreError",
     "greenroom.actors.task_store_sqlite": "SqliteTasks",
+    "greenroom.actors.worker_interfaces": "Hooks",
     "greenroom.client": "Client PendingCall ToolFailed",
     "greenroom.client_callbacks": "ElicitationRequest SamplingRequest UrlElicitationRequest",
     "greenroom.errors": "ConfigError GreenroomError",
     "greenroom.host": "Host",
+    "greenroom.mcp_server": "McpServer completion prompt resource tool",
     "greenroom.protocol.content": "Audio Contents Embedded Image ResourceLink Text ToolResult ToolUse "
     "audio blob_resource embedded image resource_link text text_resource",
     "greenroom.protocol.definitions": "Annotations Icon Prompt PromptArgument Resource ResourceTemplate Tool "
     "ToolAnnotations",
-    "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
     "greenroom.protocol.elicitation_forms": "Email Titles Uri UrlElicitation UrlElicitationRequired",
-    "greenroom.protocol.validation_errors": "Mismatch",
-    "greenroom.protocol.server_replies": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
+    "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
     "greenroom.protocol.handler_results": "CallToolResult Completion Message PromptResult Structured WithMeta "
     "assistant_message message user_message",
+    "greenroom.protocol.server_replies": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
+    "greenroom.protocol.validation_errors": "Mismatch",
     "greenroom.server": "Server",
-    "greenroom.mcp_server": "McpServer completion prompt resource tool",
     "greenroom.sync_client": "SyncClient",
-    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.client.errors": "TransportError Unauthorized",
+    "greenroom.transports.client.server_command": "Command",
     "greenroom.transports.http_config": "HttpConfig",
 }
 

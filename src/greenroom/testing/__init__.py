@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 # Each module, and the names that the package exports from it: `python -m tests.house --write` makes the table from the imports above.
 _HOMES: Final[dict[str, str]] = {
-    "greenroom.wire_probe": "WireProbe",
-    "greenroom.testing.rogue_servers": "MANNERS RogueServer RogueRoute",
     "greenroom.testing.faulty_routes": "FaultyNetwork FaultyRoute",
+    "greenroom.testing.rogue_servers": "MANNERS RogueRoute RogueServer",
+    "greenroom.wire_probe": "WireProbe",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
