@@ -1,1 +1,1 @@
-"""Thespian programs as users, both ways: guests who ask our servers, and their actors as tools of ours."""
+"""Guests: actors of Thespian programs that send requests to the servers of a node."""

@@ -90,16 +90,15 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How processes are kept.
+    """How processes are started and watched.
 
-    Thespian listens on the address `bind` alone, at a free port unless `port` says which. A node that is silent for `heartbeat *
-    misses` seconds has hung. `preload` are modules that every process has from the beginning: imported once, before any is forked, so
-    they must start no thread. `capabilities` say what this machine has. Nodes listen on the host `tcp` besides their unix sockets.
-    More than `intensity` deaths of the Thespian system within `period` seconds are the engine's death.
+    Thespian listens on the address `bind` alone, at `port` or a free one. A node that is silent for `heartbeat * misses` seconds has hung. The modules in `preload`
+    are imported once, before any process is forked, so they must not start threads. `capabilities` describe this machine. Nodes listen on the host `tcp` besides
+    their unix sockets. More than `intensity` deaths of the Thespian system within `period` seconds end the engine.
 
-    Several machines are one cluster when they have the same `convention`, which is where one of them listens ("10.0.0.1:7400"; the one
-    whose `listen` it is leads), and the same `key`, or `key_file`. `listen` is this machine's address in their network: Thespian
-    and nodes listen there, and nowhere else. It is called `machine`, has `capabilities`, and takes `room` nodes at most.
+    Machines form one cluster when they have the same `convention`, which is the address of the leader ("10.0.0.1:7400"; the machine whose `listen` it is leads), and
+    the same `key` or `key_file`. `listen` is this machine's address in their network: Thespian and nodes listen there, and nowhere else. `machine` is its name, and
+    `room` how many nodes it takes at most.
     """
 
     bind: str = "127.0.0.1"

@@ -158,17 +158,17 @@ async def test_late_messages_of_an_abandoned_call_are_not_delivered_to_the_next(
         [pid] = await there(listener)
         guest_session = Ref[Any](pid)
         key = ("weather", "sky://now")
-        first: Pid = (await _state(pid))["_follows"][key]
+        first: Pid = (await _state(pid))["_subscriptions"][key]
         await guest.answer(guest.ask("Unsubscribe", **SKY))
         await guest.answer(guest.ask("Subscribe", **SKY))
-        second: Pid = (await _state(pid))["_follows"][key]
+        second: Pid = (await _state(pid))["_subscriptions"][key]
         assert first != second
 
         guest_session.send(SubscriptionNews(first, ["updated", *key, False]))
         guest_session.send(SubscriptionNews(first, ["ended", *key, "it was given up"]))
         await guest.answer(guest.ask("ListServers"))
         assert [item for item in guest.heard if item[0] != "answer"] == []
-        assert (await _state(pid))["_follows"] == {key: second}
+        assert (await _state(pid))["_subscriptions"] == {key: second}
         await guest.answer(guest.ask("Unsubscribe", **SKY))
         await until(lambda: not is_alive(second))
 

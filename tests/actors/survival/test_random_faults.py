@@ -149,12 +149,12 @@ async def test_calls_behind_a_long_call_move_to_another_worker() -> None:
 
 
 def worker_proxies() -> list[Pid]:
-    """The processes that mind a worker each."""
-    return [each.pid for each in current_node().processes.values() if (each.label or "").startswith("Worker proxy")]
+    """The proxy of each worker."""
+    return [each.pid for each in current_node().processes.values() if (each.label or "").startswith("WorkerProxy")]
 
 
 async def test_a_call_that_was_started_when_its_proxy_died_is_not_started_by_another_worker(tmp_path: Path) -> None:
-    """The worker proxy dies, and its process lives on for a while: with calls before it of which home does not know whether they have begun."""
+    """The proxy dies while the process of its worker lives on for a while, with calls that may have been started or not."""
     written = tmp_path / "marks"
     async with Stage(size=1) as stage:
         for turn in range(5):

@@ -307,7 +307,7 @@ async def test_operations_of_local_processes_only_are_refused_with_a_reason() ->
             register("carl", ref.pid)
         with pytest.raises(ActorError, match="knows which process"):
             whereis(On("bob", "two"))
-        with pytest.raises(ActorError, match="look into it there"):
+        with pytest.raises(ActorError, match="inspect it there"):
             await introspect.get_state(ref)
         with pytest.raises(CannotTravel):
             monitor(On(Private(), "two"))
