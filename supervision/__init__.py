@@ -1,7 +1,7 @@
 """OTP's processes, behaviours and supervisors, in one event loop.
 
-Nothing in here knows of MCP. Everything public of the room is exported here; the tools for tests are in
-`greenroom.supervision.testing`.
+It is independent of MCP. All public names are exported here, except those of `greenroom.supervision.statem` and of the
+tools for tests in `greenroom.supervision.testing`.
 """
 
 from __future__ import annotations

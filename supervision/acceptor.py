@@ -1,8 +1,8 @@
 """Accepts connections on listening sockets, also when the process has run out of file descriptors.
 
-asyncio's own servers log a traceback for each accept that fails, and try `backlog` times in a row: with 2,048 that was 3 MB of log a second
+asyncio's own servers log a traceback for each failed accept, and try `backlog` times in a row: with 2,048 that was 3 MB of log a second
 and half a core, for as long as a peer kept enough silent connections open. Here a failed accept pauses the listener for a second and logs one line.
-The connections that are open are served meanwhile, and those that wait stay in the kernel's queue.
+Open connections are served meanwhile, and waiting ones stay in the kernel's queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 100
 PAUSE: Final = 1.0
-"""Seconds without accepting after an accept that failed, and so the time between two lines of log."""
+"""Seconds without accepting after a failed accept, and so the time between two log lines."""
 _LEAST_FREE: Final = 16
 _BATCH: Final = 64
 """Connections accepted in one turn of the loop: a flood of them must not keep the open ones waiting."""
@@ -36,32 +36,32 @@ _TRANSIENT: Final = frozenset(
         *("EOPNOTSUPP", "EPERM", "EPROTO", "ETIMEDOUT"),
     }
 )
-"""Linux reports a network error of the waiting connection as one of `accept`: the peer's trouble, and no reason to pause."""
+"""Linux reports a network error of the waiting connection as an error of `accept`: it concerns that peer, and is no reason to pause."""
 
 
 def open_files_limit() -> int:
-    """How many descriptors this process may have."""
+    """The limit of open descriptors of this OS process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def connection_limit(files: int) -> int:
-    """How many connections a listener may have where there may be so many files: a quarter is left for files, children and upstream servers."""
+    """How many connections a listener may have with this descriptor limit: a quarter is left for files, children and upstream servers."""
     return max(1, files - max(_LEAST_FREE, files // 4))
 
 
 def reserved_descriptors(files: int) -> int:
-    """How many of the last descriptors no connection gets, whether several listeners or the program's own files have the others."""
+    """How many of the last descriptors are kept free of connections, with any number of listeners and open files."""
     return min(max(_LEAST_FREE, files // 16), files // 2)
 
 
 class Acceptor:
-    """Accepts in the running loop, from when it is made until it is closed."""
+    """Accepts connections in the running loop, from its creation until it is closed."""
 
     def __init__(
         self, sockets: Sequence[socket.socket], accepted: Callable[[socket.socket], object], log: logging.Logger
     ) -> None:
-        """`sockets` listen, do not block, and are closed with this one; `accepted` owns each connection from then on."""
+        """`sockets` are listening, non-blocking, and closed by `close`; `accepted` takes ownership of each connection."""
         self._sockets = tuple(sockets)
         self._accepted = accepted
         self._log = log
@@ -69,12 +69,12 @@ class Acceptor:
         self._resumption: asyncio.TimerHandle | None = None
         self._closed = False
         self._scarce = False
-        """Whether the last connection has one of the last descriptors: until it is refused, no other is taken in the same turn."""
+        """Whether the last connection got one of the reserved descriptors: until it is refused, no other is accepted in the same turn."""
         self._resume()
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """Where it accepts; none once it is closed."""
+        """Its listening sockets; none after `close`."""
         return () if self._closed else self._sockets
 
     def _resume(self) -> None:
@@ -88,13 +88,13 @@ class Acceptor:
         self._resumption = self._loop.call_later(seconds, then)
 
     def _ready(self, sock: socket.socket) -> None:
-        """At least one connection waits."""
+        """Accept waiting connections, up to a batch."""
         for _ in range(_BATCH):
             if self._closed or not self._accept(sock) or self._scarce:
                 return
 
     def _accept(self, sock: socket.socket) -> bool:
-        """Accept one connection; False when there is none to be had now."""
+        """Accept one connection; False when none can be accepted now."""
         try:
             connection, _ = sock.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -102,10 +102,10 @@ class Acceptor:
         except OSError as error:
             if error.errno in _TRANSIENT:
                 return False
-            if error.errno == errno.EINVAL:  # it listens no more: another process that shares it has shut it down
+            if error.errno == errno.EINVAL:  # another OS process that shares the socket has shut it down
                 self.close()
                 return False
-            # No traceback: it says nothing more, and is what fills a disk.
+            # No traceback: it adds nothing, and fills the disk.
             self._log.error(
                 "cannot accept connections on %s: %s; trying again in %g s%s",
                 _name(sock),
@@ -122,7 +122,7 @@ class Acceptor:
         return True
 
     def close(self) -> None:
-        """Accept no more, and close the sockets. What was accepted stays open. Again is a no-op."""
+        """Stop accepting, and close the listening sockets; accepted connections stay open. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -136,27 +136,27 @@ class Acceptor:
 
 
 class ProtocolStarter:
-    """Makes a transport and a protocol of each accepted socket: what an `Acceptor` calls."""
+    """The callback of an `Acceptor` that makes a transport and a protocol for each accepted socket."""
 
     def __init__(self, make: Callable[[], asyncio.BaseProtocol], log: logging.Logger) -> None:
-        """`make` makes the protocol of one connection."""
+        """`make` creates the protocol of a connection."""
         self._make = make
         self._log = log
         self._starting: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """How many connections are accepted whose protocol has not begun."""
+        """How many accepted connections have no protocol yet."""
         return len(self._starting)
 
     def __call__(self, connection: socket.socket) -> None:
-        """Begin one."""
+        """Start the protocol of a connection."""
         task = asyncio.get_running_loop().create_task(self._start(connection))
         self._starting.add(task)
         task.add_done_callback(partial(self._started, connection))
 
     def _started(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._starting.discard(task)
-        if task.cancelled():  # by the end of the loop, perhaps before it ran at all: no transport closes the socket
+        if task.cancelled():  # by the end of the loop, perhaps before it ran, so that no transport closes the socket
             connection.close()
 
     async def _start(self, connection: socket.socket) -> None:
@@ -164,20 +164,20 @@ class ProtocolStarter:
             await asyncio.get_running_loop().connect_accepted_socket(self._make, connection)
         except OSError:  # the peer has gone already
             connection.close()
-        except Exception:  # noqa: BLE001 - one connection's trouble, and not the listener's
-            self._log.exception("a connection could not be begun")
+        except Exception:  # noqa: BLE001 - an error of one connection must not stop the listener
+            self._log.exception("the protocol of a connection could not be started")
             connection.close()
 
 
 def serve(make: Callable[[], asyncio.BaseProtocol], sockets: Sequence[socket.socket], log: logging.Logger) -> Acceptor:
-    """What `loop.create_server` and `create_unix_server` do, on sockets that listen: a protocol for each connection."""
+    """As `loop.create_server` and `create_unix_server`, for listening sockets: start a protocol for each connection."""
     return Acceptor(sockets, ProtocolStarter(make, log), log)
 
 
 def stream_protocol(
     handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]], limit: int = 1 << 16
 ) -> Callable[[], asyncio.StreamReaderProtocol]:
-    """What `asyncio.start_server` makes of its callback: a protocol whose connections it handles with a reader and a writer."""
+    """The protocol factory that `asyncio.start_server` makes of its callback, which gets a reader and a writer."""
     return partial(_stream_protocol, handler, limit)
 
 
@@ -187,13 +187,13 @@ def _stream_protocol(handler: Callable[..., Awaitable[None]], limit: int) -> asy
 
 
 def unix_socket(path: str, backlog: int = BACKLOG) -> socket.socket:
-    """A socket that listens at a path, or at an abstract name (it begins with NUL). Raises `OSError`."""
+    """A socket that listens at a path, or at an abstract name (which begins with NUL). Raises `OSError`."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     return _listening(sock, path, backlog)
 
 
 async def tcp_sockets(host: str, port: int, backlog: int = BACKLOG) -> list[socket.socket]:
-    """Sockets that listen on all addresses of a host whose family the system has. Raises `OSError`."""
+    """Sockets that listen on all addresses of a host whose address family the system supports. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []

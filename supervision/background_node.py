@@ -1,7 +1,7 @@
-"""A node for synchronous programs: it runs in a thread of its own, and any thread may call into it.
+"""A node for synchronous programs: it runs in its own thread, and any other thread may call into it.
 
-The thread is a daemon: a handler that blocks for ever can spoil the orderly stop, which then says where it hangs, but
-never the exit of the program.
+The thread is a daemon: a handler that blocks for ever can prevent the orderly stop, whose error then says where it hangs,
+but not the exit of the program.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ S = TypeVar("S")
 
 
 _CLOSED = "the node was closed before it could answer"
-_FORKED = "this node was opened before a fork, and has stayed behind in the parent: open one here"
-_TOO_LATE = "the program ends, and this node's thread runs no more: leave its `with` block before that"
+_FORKED = "this node was opened before a fork, and runs in the parent process: open another one here"
+_TOO_LATE = "the program is exiting, and this node's thread has stopped: leave its `with` block before that"
 
 
 class BackgroundNode:
-    """A node behind a thread.
+    """A node that runs in a thread of its own.
 
     ::
 
@@ -67,7 +67,7 @@ class BackgroundNode:
         try:
             self._ready.result()
         except BaseException:
-            self._thread = None  # it is not open, and may be opened when what was in the way is gone
+            self._thread = None  # not open: entering may be tried again
             raise
         return self
 
@@ -101,7 +101,7 @@ class BackgroundNode:
                 raise
             self._ready.set_exception(error)
         finally:
-            for future in tuple(self._open):  # sent so late that the loop did not turn for it any more
+            for future in tuple(self._open):  # sent too late for the loop to run it
                 future.cancel()
 
     def run(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -110,14 +110,14 @@ class BackgroundNode:
             raise ActorError("this node is not open: use it inside its `with` block")
         if self._home != os.getpid():
             raise ActorError(_FORKED)
-        if sys.is_finalizing():  # for what the collector closes at the very end: its loop answers no more
+        if sys.is_finalizing():  # a finalizer at interpreter exit: the loop does not answer any more
             raise ActorError(_TOO_LATE)
         if threading.current_thread() is self._thread:
             raise ActorError("code that runs in the node must await; run() is for other threads")
         context = contextvars.copy_context()
         asker = current.get()
         if asker is not None and asker.node is not self.node:
-            # A thread that a handler of another node started: this node does not know that process.
+            # A thread started by a handler of another node: that process does not belong to this node.
             context.run(current.set, None)
         loop, coroutine = self._ready.result(), function(*args, **kwargs)
         try:

@@ -1,7 +1,7 @@
-"""What waits for a shared bound, with owners that take turns: pure book-keeping, used for threads, pools of processes and upstream servers.
+"""Fair queues for a shared limit, whose owners take turns: used for threads, pools of processes and upstream servers.
 
-A principal with 1,000 waiting calls delays another's first call by one call of its own, and not by 1,000. Where the queue is full, the owner with
-most waiting makes room for one with less.
+A principal with 1,000 waiting calls delays another's first call by one call, and not by 1,000. When the queue is full, the newest item of the
+owner with most waiting items is displaced by an owner with fewer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NO_OWNER: Final = object()
 
 
 class FairQueue(Generic[T]):
-    """The queue. `T` is anything hashable, and waits once at most."""
+    """A queue in which owners take turns. Items are hashable, and an item can be in it once."""
 
     __slots__ = ("_owners", "_waiting")
 
     def __init__(self) -> None:
-        """It is empty."""
+        """Make an empty queue."""
         self._waiting: dict[Hashable, dict[T, None]] = {}
-        """By owner, in the order in which they come next; owners of nothing are not kept."""
+        """By owner, in the order of their turns; owners without items are not kept."""
         self._owners: dict[T, Hashable] = {}
 
     def __len__(self) -> int:
@@ -35,28 +35,28 @@ class FairQueue(Generic[T]):
         return item in self._owners
 
     def __iter__(self) -> Iterator[T]:
-        """All that wait, in no particular order."""
+        """All items, in no particular order."""
         return iter(tuple(self._owners))
 
     def count(self, owner: Hashable) -> int:
-        """How many of that owner's wait."""
+        """The number of an owner's items."""
         return len(self._waiting.get(owner, ()))
 
     def add(self, owner: Hashable, item: T) -> None:
-        """It waits, behind the owner's others."""
+        """Add an item behind the owner's others."""
         self._waiting.setdefault(owner, {})[item] = None
         self._owners[item] = owner
 
     def add_first(self, owner: Hashable, item: T) -> None:
-        """It was taken before, and is to be the next."""
+        """Put an item back that was taken before, as the next one."""
         others = self._waiting.pop(owner, {})
         self._waiting = {owner: {item: None, **others}, **self._waiting}
         self._owners[item] = owner
 
     def take(self, may: Callable[[T], bool] | None = None) -> T | None:
-        """The next of the owner whose turn it is, and of which it may be taken now; None when there is none.
+        """Take the first item of the next owner for which `may` is true; None when there is none.
 
-        Only the first of each owner is looked at: what keeps it from being taken has to hold for all of that owner's.
+        Only the first item of each owner is examined: `may` has to be the same for all items of an owner.
         """
         for owner, waiting in self._waiting.items():
             item = next(iter(waiting))
@@ -68,7 +68,7 @@ class FairQueue(Generic[T]):
         return None
 
     def remove(self, item: T) -> bool:
-        """It does not wait any more; False when it did not."""
+        """Remove an item; False when it is not in the queue."""
         owner = self._owners.get(item, _NO_OWNER)
         if owner is _NO_OWNER:
             return False
@@ -82,7 +82,7 @@ class FairQueue(Generic[T]):
             del self._waiting[owner]
 
     def displace(self, owner: Hashable, more: int = 1) -> T | None:
-        """The latest of the owner with most waiting, which waits no more, if that is more than `owner` would have with `more`; else None."""
+        """Remove and return the newest item of the owner with most items, if that has more than `owner` would have with `more`; else None."""
         greedy = max(self._waiting.values(), key=len, default=None)
         if greedy is None or len(greedy) <= self.count(owner) + more:
             return None
@@ -92,21 +92,21 @@ class FairQueue(Generic[T]):
 
 
 class QueueFull(Exception):
-    """No more may wait."""
+    """The queue is full."""
 
 
 class QueuedTurn(NamedTuple):
-    """A task's place in a queue: whose it is, and what it waits for."""
+    """A waiting task's entry in the queue: its owner, and the future it waits for."""
 
     owner: Hashable
     begins: asyncio.Future[None]
 
 
 class FairSemaphore:
-    """So many at a time, for tasks of one loop. One owner has at most half of what the others do not use; owners that wait take turns."""
+    """A semaphore for tasks of one loop, fair between owners: an owner gets at most half of the free permits, and waiting owners take turns."""
 
     def __init__(self, most: int, queue: int) -> None:
-        """At most `most` at a time, and `queue` that wait."""
+        """At most `most` tasks run at a time, and at most `queue` wait."""
         self._most = most
         self._queue = queue
         self._taken: dict[Hashable, int] = {}
@@ -115,7 +115,7 @@ class FairSemaphore:
 
     @asynccontextmanager
     async def turn(self, owner: Hashable) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it. Raises `QueueFull` when no more may wait, or when one with fewer needs the place."""
+        """Hold a permit for the block. Raises `QueueFull` when the queue is full, or when an owner with fewer items displaces this one."""
         await self._enter(owner)
         try:
             yield
@@ -123,7 +123,7 @@ class FairSemaphore:
             self._leave(owner)
 
     async def _enter(self, owner: Hashable) -> None:
-        if self._may(owner):  # every waiting turn that could begin has begun, so this one overtakes none
+        if self._may(owner):  # every runnable waiter was started already, so this one cannot jump the queue
             self._take(owner)
             return
         if len(self._waiting) >= self._queue:
@@ -138,7 +138,7 @@ class FairSemaphore:
             await mine.begins
         except asyncio.CancelledError:
             if mine.begins.done() and not mine.begins.cancelled() and mine.begins.exception() is None:
-                self._leave(owner)  # it was given in the very moment in which the wait ended
+                self._leave(owner)  # the permit was given in the moment of the cancellation
             else:
                 self._waiting.remove(mine)
             raise
@@ -156,7 +156,7 @@ class FairSemaphore:
         self._taken[owner] -= 1
         if not self._taken[owner]:
             del self._taken[owner]
-        # The total first: with all turns taken, `take` would look at each waiting owner to find that none may begin.
+        # Check the total first: with all permits taken, `take` would examine each waiting owner in vain.
         while self._total < self._most and (turn := self._waiting.take(lambda turn: self._may(turn.owner))) is not None:
             if not turn.begins.done():
                 self._take(turn.owner)

@@ -1,11 +1,11 @@
-"""Process groups: members, messages to all of them, and monitors that hear of each join and leave.
+"""Process groups: members, broadcasts to them, and monitors of joins and leaves; OTP's `pg`.
 
-OTP's `pg`: a process may join a group more than once and is then in it as often; it leaves all groups when it dies.
-Joining and leaving go through the process that owns the groups; reading goes straight to its tables, and never returns
-a process that is dead or dying. The groups are gone when their owner dies; members that care link to it.
+A process may join a group more than once and is then a member as often; it leaves all groups when it dies.
+Joining and leaving are calls of the `Groups` process that owns the groups; reading goes straight to its tables, and never
+returns a dead or dying process. When `Groups` dies, all groups are lost; members that need them link to it.
 
-Members may be on other nodes, and leave when their node is lost. A process on another node than the owner joins and leaves by the same
-functions, and reads by asking: `await groups.call(Groups.members, "room")`, where `groups` is `Ref(On("groups", "home"))` or the like.
+Members may be on other nodes, and leave when their node is lost. A process on another node than `Groups` joins and leaves by the same
+functions, and reads by a call: `await groups.call(Groups.members, "room")`, where `groups` is `Ref(On("groups", "home"))` or the like.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What a monitor of a group, or of all groups, is told: these processes have joined, or left."""
+    """The message to a monitor of a group, or of all groups: these processes have joined, or left."""
 
     ref: int
     change: Literal["joined", "left"]
@@ -41,7 +41,7 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class _AllGroups:
-    """Stands for all groups where a group is asked for."""
+    """Stands for all groups in `monitor`."""
 
     def __repr__(self) -> str:
         return "all groups"
@@ -54,7 +54,7 @@ class Groups(GenServer):
     """``groups = await start(Groups)``, or ``child(Groups)`` under a supervisor."""
 
     def __init__(self) -> None:
-        """No groups, no members, no monitors of groups."""
+        """Start without groups."""
         self._members: dict[Hashable, list[Pid]] = {}
         self._joined: dict[Pid, Counter[Hashable]] = {}
         self._down: dict[Pid, Monitor] = {}
@@ -62,7 +62,7 @@ class Groups(GenServer):
         self._last_ref = 0
 
     def join(self, group: Hashable, pids: Sequence[Pid]) -> None:
-        """Enter each of `pids`, once for each time it is named. All of them must be alive, or none is entered."""
+        """Add each of `pids`, as often as it occurs. All of them must be alive, or none is added."""
         hash(group)
         for pid in pids:
             if not api.is_alive(pid):
@@ -74,11 +74,11 @@ class Groups(GenServer):
         self._announce("joined", group, tuple(pids))
 
     def members(self, group: Hashable) -> list[Pid]:
-        """The members of the group: `members` for callers that have to ask, since they are on another node."""
+        """The members of the group, for callers on another node; on this node use the function `members`."""
         return self._living(group)
 
     def which(self) -> list[Hashable]:
-        """All groups that have a living member, for callers that have to ask."""
+        """All groups that have a living member, for callers on another node."""
         return [group for group in self._members if self._living(group)]
 
     def broadcast(self, group: Hashable, message: object) -> int:
@@ -86,13 +86,13 @@ class Groups(GenServer):
         return sum(api.send(pid, message) for pid in self._living(group))
 
     def leave(self, group: Hashable, pids: Sequence[Pid]) -> int:
-        """Take each of `pids` out once for each time it is named; how many were in. The others are ignored."""
+        """Remove each of `pids`, as often as it occurs; returns how many were members. Others are ignored."""
         left = tuple(pid for pid in pids if self._take_out(group, pid))
         self._announce("left", group, left)
         return len(left)
 
     def monitor(self, group: Hashable, pid: Pid) -> tuple[int, Any]:
-        """Tell `pid` of every change of this group, or with `ALL_GROUPS` of all; the answer is the members now."""
+        """Send `pid` every change of this group, or with `ALL_GROUPS` of all; returns a ref and the current members."""
         if not api.is_alive(pid):
             raise Reject(ActorError(f"{pid} is not alive on this node"))
         self._last_ref += 1
@@ -103,7 +103,7 @@ class Groups(GenServer):
         return self._last_ref, self._living(group)
 
     def demonitor(self, ref: int) -> bool:
-        """No more of that; whether there was such a monitor."""
+        """End a monitor; whether it existed."""
         listener = self._listeners.pop(ref, None)
         if listener is None:
             return False
@@ -111,7 +111,7 @@ class Groups(GenServer):
         return True
 
     def handle_info(self, message: Any) -> None:
-        """A member or a listener is gone."""
+        """Handle the exit of a member or a listener."""
         match message:
             case Down(pid=Pid() as pid):
                 self._down.pop(pid, None)
@@ -161,7 +161,7 @@ class Groups(GenServer):
         return [pid for pid in self._members.get(group, ()) if api.is_alive(pid)]
 
     def report_state(self) -> str:
-        """How much is in it."""
+        """The numbers of groups, members and listeners."""
         return f"{len(self._members)} groups, {len(self._joined)} members, {len(self._listeners)} listeners"
 
 
@@ -170,7 +170,7 @@ def _server(groups: Ref[Groups]) -> Groups:
 
 
 def members(groups: Ref[Groups], group: Hashable) -> list[Pid]:
-    """The members of the group, in the order they joined, as often as they joined. Reads; sends nothing."""
+    """The members of the group, in the order they joined, as often as they joined. Sends no message."""
     return _server(groups).members(group)
 
 
@@ -185,15 +185,15 @@ def broadcast(groups: Ref[Groups], group: Hashable, message: object) -> int:
 
 
 async def join(groups: Ref[Groups], group: Hashable) -> None:
-    """The calling process joins."""
+    """Make the calling process join a group."""
     await groups.call(Groups.join, group, [current_process("join a group").pid])
 
 
 async def leave(groups: Ref[Groups], group: Hashable) -> None:
-    """The calling process leaves, once."""
+    """Make the calling process leave a group, once."""
     await groups.call(Groups.leave, group, [current_process("leave a group").pid])
 
 
 async def monitor(groups: Ref[Groups], group: Hashable) -> tuple[int, Any]:
-    """The calling process gets a `GroupChange` for every change from now on; returns its ref, and who is in now."""
+    """Send the calling process a `GroupChange` for every change from now on; returns a ref and the current members."""
     return await groups.call(Groups.monitor, group, current_process("monitor a group").pid)

@@ -1,9 +1,10 @@
-"""Look into a running server between two of its messages, from outside: OTP's `sys`.
+"""Introspection of running servers, as OTP's `sys`: state, suspension, status, snapshots, traces and statistics.
 
-Each of these is a system message. It waits its turn behind what was sent before, but passes a suspended server; no
-callback sees it, and an event timeout goes on. Made for debugging, tests and repairs, not for programs to rely on.
+Reading or replacing a state is a system message, handled between two messages of the server. It waits behind earlier
+messages, but a suspended server handles it; no callback sees it, and an event timeout is not affected. It is made for
+debugging, tests and repairs, not for programs to rely on.
 
-The state of a server is its instance's fields: what `vars()` shows, and its slots. A state machine has one more: `state`.
+The state of a server is its instance's fields: `vars()` and its slots. A state machine also has `state`.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
     from .kernel.process_messages import ExitReason, MailboxEntry, Pid
     from .kernel.watchdog import Lag
 
-# ruff: noqa: SLF001 - to look into servers is what this file is for
+# ruff: noqa: SLF001 - this file reads the private state of servers
 
 
-__all__ = ["Status", "get_state", "replace_state", "resume", "snapshot", "status", "suspend", "watch"]
+__all__ = ["ServerStatus", "get_state", "replace_state", "resume", "snapshot", "status", "suspend", "watch"]
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ _ENGINE = ("greenroom.supervision.behaviours.", "greenroom.supervision.kernel.",
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What a server says of itself besides its state; `waiting` is how many messages lie in its mailbox."""
+    """Facts about a server besides its state; `waiting` is the number of messages in its mailbox."""
 
     pid: Pid
     label: str
@@ -71,7 +72,7 @@ class ServerStatus:
 
 
 async def get_state(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> dict[str, Any]:
-    """The fields of a server by name: a new dict, of the very values."""
+    """The fields of a server by name: a new dict of the same objects."""
     return await _ask(who, _get_fields, timeout)
 
 
@@ -80,9 +81,9 @@ async def replace_state(
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> dict[str, Any]:
-    """Give a server the fields that `function` makes of the ones it has, and return them.
+    """Replace the fields of a server by those that `function` returns for the current ones, and return them.
 
-    What `function` leaves out is deleted. When it raises, its error is raised here; the server keeps its state, and lives.
+    Fields that `function` leaves out are deleted. Its error is raised here; then the server keeps its state and goes on.
     """
 
     def replace(server: CallbackServer) -> dict[str, Any]:
@@ -98,17 +99,17 @@ async def replace_state(
 
 
 async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-    """Have a server keep its messages instead of handling them, until `resume`. It can still be stopped and looked into."""
+    """Make a server defer its messages until `resume`. It can still be stopped and inspected."""
     await _ask(who, lambda server: server._otp_suspend(), timeout)
 
 
 async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
-    """Have a suspended server go on, with what came meanwhile, in order."""
+    """Make a suspended server go on with the deferred messages, in order."""
     await _ask(who, lambda server: server._otp_resume(), timeout)
 
 
 async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> ServerStatus:
-    """What the server is, and whether it keeps up."""
+    """The status of a server."""
 
     def look(server: CallbackServer) -> ServerStatus:
         process = server._otp_process
@@ -126,16 +127,16 @@ async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Server
 
 
 async def _ask(who: object, look: Callable[[CallbackServer], T], timeout: float | None) -> T:
-    """Have `look` called with the server, in its own context."""
+    """Call `look` with the server, as a system message in the server's own context."""
     check_seconds(timeout)
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:
         raise absence_error(node, pid, name)
     if process.is_remote:
-        raise ActorError(f"{process} is on another node: look into it there")
+        raise ActorError(f"{process} is on another node: inspect it there")
     if not isinstance(process.behaviour.inner, CallbackServer) and not process.life:
-        message = f"{process} is no server: it has no state to look into, and takes no system messages"
+        message = f"{process} is no server: it has no state to inspect, and takes no system messages"
         raise ActorError(message)
     caller: Caller[T] = Caller(node, process, current.get())
     return await send_call(process, (SYSTEM, look, caller), caller, timeout)
@@ -147,7 +148,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _fields(server: CallbackServer) -> list[str]:
-    """The names of its fields: the behaviour's own bookkeeping is not among them."""
+    """The names of its fields, without the engine's own."""
     theirs = [cls for cls in reversed(type(server).__mro__) if not cls.__module__.startswith(_ENGINE)]
     slots = [name for cls in theirs for name in _slots(cls) if name not in ("__dict__", "__weakref__")]
     return [
@@ -177,8 +178,8 @@ def _set_fields(server: CallbackServer, before: Mapping[str, Any], after: Mappin
         raise
 
 
-# --- The whole system at one moment, as data: what a live view shows, and what a bug report should hold.
-# Taken at once and without asking any process, so it works while a server hangs; nothing in it refers to live objects.
+# --- Snapshots of a whole node as data, for a live view or a bug report.
+# A snapshot is taken without sending messages, so it works while a server hangs; it holds no live objects.
 
 ACTIVITIES: Final = {
     IDLE: "idle",
@@ -190,12 +191,12 @@ ACTIVITIES: Final = {
     WORKING: "working",
     UNWOUND: "unwinding",
 }
-_SAMPLE: Final = 100  # entries of a mailbox that are weighed; a longer one is estimated by these
+_SAMPLE: Final = 100  # the size of a longer mailbox is estimated from so many entries
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """One process. `waiting` is the depth of its mailbox and `waiting_bytes` about what that weighs, shallowly."""
+    """One process. `waiting` is the length of its mailbox and `waiting_bytes` its approximate shallow size."""
 
     pid: Pid
     label: str
@@ -217,7 +218,7 @@ class ProcessInfo:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A node. `lags` are the newest measurements of how late its loop was; there are none without a watchdog."""
+    """A node at one moment. `lags` are the newest measurements of the loop's lag; there are none without a watchdog."""
 
     time: float
     node: str
@@ -237,7 +238,7 @@ class Snapshot:
 
 
 def snapshot(node: Node | None = None) -> Snapshot:
-    """Take a snapshot, of the running node unless told otherwise."""
+    """Take a snapshot, by default of the running node."""
     node = current_node() if node is None else node
     watchdog = node.watchdog
     return Snapshot(
@@ -279,7 +280,7 @@ def _process(process: Process) -> ProcessInfo:
 
 
 def _weight(mailbox: Any) -> int:
-    """About how many bytes wait: each entry with what it directly holds."""
+    """The approximate size of a mailbox in bytes: each entry with the objects directly in it."""
     size = sys.getsizeof
     weighed = 0
     for count, entry in enumerate(mailbox, 1):
@@ -289,12 +290,12 @@ def _weight(mailbox: Any) -> int:
     return weighed + size(mailbox)
 
 
-# --- Watching servers at work: traces to a subscriber, and statistics. OTP's `sys:trace` and `sys:statistics`.
-# A watched server gets an observer put before its behaviour, which passes everything on and takes notes. A server that
-# is not watched has no observer, so watching costs the others nothing; a watched one handles every call through its
+# --- Watching servers: traces and statistics, OTP's `sys:trace` and `sys:statistics`.
+# Watching replaces the behaviour of a process by an observer, which records each invocation and passes it on. Other
+# servers have no observer, so watching costs them nothing; a watched server handles every call through its
 # mailbox, one message at a time.
 
-# ruff: noqa: SLF001 - an observer stands where the engine expects a behaviour
+# ruff: noqa: SLF001 - an observer takes the place of a behaviour
 
 
 _log = logging.getLogger("greenroom.supervision")
@@ -307,8 +308,8 @@ TRACE_KINDS: tuple[TraceKind, ...] = ("message", "reply", "state", "crash", "exi
 class Trace:
     """One note about one process: number `number` of this watch, at `time` on the node's clock.
 
-    `what` is a short text: the message that it begins with, the value that it answered, the state that it is in now, the
-    error that it raised, the reason that it ended of. `seconds` is how long a message took.
+    `what` is a short text of the message, the reply, the new state, the error or the exit reason, by `kind`. `seconds` is
+    how long a message took.
     """
 
     number: int
@@ -322,7 +323,7 @@ class Trace:
 
 @dataclass(slots=True)
 class Statistics:
-    """What a watched process has done since the watch began; `busy` is real time between the beginning of a message and its end."""
+    """The statistics of a watched process since the watch began; `busy` is the real time spent between the beginnings and ends of messages."""
 
     since: float
     messages: int = 0
@@ -335,7 +336,7 @@ class Statistics:
 
 @dataclass(slots=True)
 class Watch:
-    """A watch that is on. The notes are kept here as well, the newest `limit` of them; `dropped` tells how many are not."""
+    """An active watch. It keeps the newest `limit` notes; `dropped` counts the others."""
 
     limit: int
     _process: Process
@@ -352,11 +353,11 @@ class Watch:
 
     @property
     def on(self) -> bool:
-        """Whether the process lives and is still watched by this."""
+        """Whether the process lives and this watch is active."""
         return any(observer.watch is self for observer in _observers(self._process))
 
     def stop(self) -> None:
-        """End the watch; what was noted stays."""
+        """End the watch; its notes stay."""
         process = self._process
         observers = [each for each in _observers(process) if each.watch is not self]
         behaviour = process.behaviour.inner
@@ -382,13 +383,13 @@ class Watch:
         if self._subscriber is not None:
             try:
                 self._subscriber(note)
-            except Exception:  # noqa: BLE001 - it is logged whole, and must not hurt who is watched
+            except Exception:  # noqa: BLE001 - it is logged, and must not affect the watched server
                 log_error(_log, "a subscriber of a watch raised on %r; the watch goes on without it", note)
                 self._subscriber = None
 
 
 class _Observer(Behaviour):
-    """Stands before a behaviour, or before another observer."""
+    """Takes the place of a behaviour, or of another observer, and passes everything on to it."""
 
     __slots__ = ("_began", "_entry", "_looks", "_state", "next", "watch")
 
@@ -397,7 +398,8 @@ class _Observer(Behaviour):
         self.watch = watch
         self._began = 0.0
         self._entry: MailboxEntry | None = None
-        # Only for who wants it: to read the fields of an object makes its attributes slower for good, in Python.
+        # Only if states are wanted: reading `__dict__` makes CPython build the object's dict, after which it no longer keeps the
+        # attributes inline, and access to them stays slower for the life of the object.
         self._looks = "state" in watch._kinds
         self._state = _state_of(behaviour.inner) if self._looks else ""
 
@@ -455,18 +457,18 @@ class _Observer(Behaviour):
         process = self.watch._process
         process.idle_activity = max(
             process.idle_activity, DOZING
-        )  # the behaviour let go of it, and does not know of the observer
+        )  # the behaviour may have reset it, not knowing of the observer
 
 
 def _state_of(behaviour: Behaviour) -> str:
-    """A machine's state; what a server says of its state in reports."""
+    """The state of a machine, or the `report_state` of a server."""
     state = getattr(behaviour, "state", None)
     if state is not None and hasattr(state, "name"):
         return str(state.name)
     if isinstance(behaviour, CallbackServer):
         try:
             return behaviour.report_state()
-        except Exception as error:  # noqa: BLE001 - a look must not end who is looked at
+        except Exception as error:  # noqa: BLE001 - an inspection must not end the server
             return f"(report_state raised {type(error).__name__}: {error})"
     return ""
 
@@ -487,10 +489,10 @@ def watch(
     kinds: Iterable[TraceKind] = TRACE_KINDS,
     limit: int = 1000,
 ) -> Watch:
-    """Watch a server: every note goes to `subscriber` on the spot, and the newest `limit` are kept.
+    """Watch a server: `subscriber` is called with every note, and the newest `limit` notes are kept.
 
-    Give a subscriber that is quick, or one that sends the note to a process. Several watches of one server do not know
-    of each other. A watch ends by `stop`, or with its process.
+    The subscriber is called synchronously and must be quick, or send the note to a process. Several watches of one server
+    are independent. A watch ends by `stop`, or with its process.
     """
     if limit < 0:
         message = f"limit must be 0 notes or more, not {limit!r}"
@@ -503,9 +505,9 @@ def watch(
     if process is None or process.life:
         raise NotRegistered(NO_PROCESS, name or pid)
     if process.is_remote:
-        raise ActorError(f"{process} is on another node: look on there")
+        raise ActorError(f"{process} is on another node: watch it there")
     if not isinstance(process.behaviour.inner, CallbackServer):
-        message = f"{process} is no server: it takes its messages by itself, where nobody can look on"
+        message = f"{process} is no server: it receives its messages itself, so it cannot be watched"
         raise ActorError(message)
     watching = Watch(limit, process, _subscriber=subscriber, _kinds=wanted)
     process.behaviour = _Observer(process.behaviour, watching)

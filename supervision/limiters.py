@@ -1,7 +1,8 @@
-"""How many at a time, and how many a second: a semaphore and a rate limiter, both processes.
+"""A semaphore (how many at a time) and a rate limiter (how many a second), both processes.
 
-Each holder of a permit is monitored: the permit comes back when its holder dies, however that dies. Both bound how
-many callers may wait, and tell the one too many at once.
+Processes acquire permits by calls. The semaphore monitors each holder, so a permit comes back however its holder dies.
+Both bound the number of waiting callers, and refuse the next one at once with `Busy`. When one of them dies, its waiting
+callers get the reason, and a restarted one starts with all permits free.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ T = TypeVar("T")
 
 
 class Busy(ActorError):
-    """No permit now, and no room to wait for one; `retry_after` says when to try again, where that is known."""
+    """No permit is free, and the queue is full; `retry_after` is when to try again, where that is known."""
 
     def __init__(self, what: str, retry_after: float | None = None) -> None:
-        """`what` is full."""
+        """`what` is the message."""
         super().__init__(what, retry_after)
         self.what = what
         self.retry_after = retry_after
@@ -46,7 +47,7 @@ class Busy(ActorError):
 
 
 class _WaitQueue(deque[T]):
-    """The callers that wait. Those that gave up hold no place, and do not pile up behind one that waits."""
+    """The waiting callers. Callers that gave up do not count, and are swept so that they do not pile up."""
 
     def __init__(self, most: int | None, gave_up: Callable[[T], bool]) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class _WaitQueue(deque[T]):
         self._sweep_from = 0
 
     def has_room(self) -> bool:
-        """Whether one more may wait."""
+        """Whether another caller may wait."""
         if len(self) >= self._sweep_from:
             waiting = [entry for entry in self if not self._gave_up(entry)]
             self.clear()
@@ -90,7 +91,7 @@ class Semaphore(GenServer):
         self._holders: dict[Pid, _Holder] = {}
 
     def acquire(self, ticket: object = None) -> None:
-        """Take a permit, or wait for one. `ticket` is the caller's own mark, to give back just this one."""
+        """Take a permit, or wait for one. `ticket` identifies it in `release`."""
         if self.try_acquire(ticket):
             return None
         if not self._waiting.has_room():
@@ -113,7 +114,7 @@ class Semaphore(GenServer):
         return self.caller.pid
 
     def release(self, pid: Pid, ticket: object = None) -> bool:
-        """`pid` gives the permit with this ticket back; False when it holds none such."""
+        """Give back the permit of `pid` with this ticket; False when it holds none."""
         holder = self._holders.get(pid)
         if holder is None or ticket not in holder.tickets:
             return False
@@ -125,11 +126,11 @@ class Semaphore(GenServer):
         return True
 
     def held(self) -> dict[Pid, int]:
-        """The holders, and how many permits each has."""
+        """The holders, and the number of permits of each."""
         return {pid: len(holder.tickets) for pid, holder in self._holders.items()}
 
     def handle_info(self, message: Any) -> None:
-        """A holder is gone: its permits go on."""
+        """Handle the exit of a holder: pass its permits on."""
         match message:
             case Down(pid=Pid() as pid):
                 holder = self._holders.pop(pid, None)
@@ -148,7 +149,7 @@ class Semaphore(GenServer):
         self.free += permits
         while self.free and self._waiting:
             pid, caller, ticket = self._waiting.popleft()
-            # A caller that gave up waiting, or died, is over: a permit must not go where it is not taken.
+            # A caller that gave up or died gets no permit, which would never be released.
             if not _gave_up((pid, caller, ticket)) and caller.reply(None):
                 self.free -= 1
                 self._hold(pid, ticket)
@@ -156,14 +157,14 @@ class Semaphore(GenServer):
 
 @asynccontextmanager
 async def permit(gate: Ref[Semaphore], timeout: float | None = 5.0) -> AsyncGenerator[None]:
-    """Hold a permit for as long as the block runs. For processes; a block that is cancelled gives it back too."""
+    """Hold a permit for the block, also given back when the block is cancelled. For processes only."""
     me = current_process("hold a permit").pid
     ticket = next(_tickets)
     try:
         await gate.within(timeout).call(Semaphore.acquire, ticket)
         yield
     finally:
-        # Also when the wait was cancelled: the permit may have been given in that very moment.
+        # Also when the wait was cancelled: the permit may have been given in that moment.
         gate.cast(Semaphore.release, me, ticket)
 
 
@@ -174,7 +175,7 @@ class RateLimiter(GenServer):
     """
 
     def __init__(self, rate: float, burst: int = 1, queue: int | None = 1000) -> None:
-        """The bucket begins full."""
+        """The bucket starts full."""
         if not rate > 0:
             raise ValueError(f"rate must be more than 0 a second, not {rate!r}")
         if burst < 1:
@@ -188,7 +189,7 @@ class RateLimiter(GenServer):
         self._alarm: api.Timer | None = None
 
     def acquire(self, tokens: int = 1) -> None:
-        """Take so many tokens, or wait in order until they are there."""
+        """Take so many tokens, or wait in order until they are available."""
         self._check(tokens)
         self._serve()
         if not self._waiting and self._draw(tokens):
@@ -200,7 +201,7 @@ class RateLimiter(GenServer):
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
     def try_acquire(self, tokens: int = 1) -> float:
-        """Take so many tokens if they are there, and return 0; else after how many seconds to try again."""
+        """Take so many tokens if they are available, and return 0; else the seconds after which to try again."""
         self._check(tokens)
         self._serve()
         if not self._waiting and self._draw(tokens):
@@ -208,7 +209,7 @@ class RateLimiter(GenServer):
         return self._otp_delay(tokens)
 
     def handle_info(self, message: Any) -> None:
-        """Time has passed."""
+        """Handle the alarm: serve waiting callers."""
         if message is _TICK:
             self._alarm = None
             self._serve()
@@ -259,8 +260,8 @@ class RateLimiter(GenServer):
 
 _TICK = object()
 _tickets = count_from(1)
-_SWEEP_FROM = 256  # fewer that wait are not worth looking through
-_ROUNDING = 1e-9  # a sum of many small waits is short of the whole by this at the most
+_SWEEP_FROM = 256  # shorter queues are not worth sweeping
+_ROUNDING = 1e-9  # the sum of many small float intervals may be short of the whole by this
 
 
 def _gave_up(entry: tuple[Pid, Caller[None], object]) -> bool:

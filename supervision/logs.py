@@ -1,8 +1,8 @@
-"""Reports as records of `logging`: one subscriber among others, and on unless a node is told `log=False`.
+"""Writes reports to `logging`: a subscriber of every node, unless the node is made with `log=False`.
 
-All go to the logger `greenroom.supervision`. A record's text is one line that says who, why, over what message, in
-which state and where in the tree; the traceback comes with it, once, where the code of a process or of a start function
-has raised. `record.greenroom` holds the same as plain data, for handlers that write JSON.
+All records go to the logger `greenroom.supervision`. The text of a record is one line with the process, the reason, the
+message, the state and the place in the tree; the traceback is added once, where the code of a process or of a start
+function has raised. `record.greenroom` holds the same as plain data, for handlers that write JSON.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("greenroom.supervision")
 
-_LONGEST = 300  # characters of an exception's own words
+_LONGEST = 300  # characters of an exception's text
 
 _Told: TypeAlias = tuple[int, str, BaseException | None]
 
 
 def attach(node: Node) -> Callable[[], None]:
-    """Log the reports of a node from now on; the returned function ends that."""
+    """Log the reports of a node from now on; the returned function stops it."""
     return node.reports.subscribe(log_report)
 
 
 def log_report(report: Report) -> None:
     """Log one report, if its level is enabled."""
     if isinstance(report, supervisor_reports.ProgressReport) and not log.isEnabledFor(_progress_level(report)):
-        return  # by far the most frequent, and hardly ever wanted
+        return  # by far the most frequent report, and hardly ever enabled: not even formatted
     level, text, error = describe_report(report)
     if log.isEnabledFor(level):
         log.handle(make_record(log, level, "%s", (text,), error, {"greenroom": to_plain_data(report)}))
@@ -49,7 +49,7 @@ def log_report(report: Report) -> None:
 
 
 def describe_report(report: Report) -> _Told:
-    """How loud, in which words, and with which traceback."""
+    """The level, the text and the error of the record of a report."""
     who = f"{report.label} {report.pid}"
     match report:
         case kernel.CrashReport():
@@ -65,7 +65,7 @@ def describe_report(report: Report) -> _Told:
         case supervisor_reports.ProgressReport():
             return _progress_level(report), f"{report.supervisor} started {report.child}", None
         case supervisor_reports.ChildTerminated():
-            # A temporary child that crashed has said so in its own report, and nothing follows from it: one error is one record.
+            # A crashed temporary child has its own crash report, and nothing follows from its exit: one error, one record.
             reported = report.child.restart == TEMPORARY and isinstance(report.reason, Crash)
             return (
                 logging.DEBUG if reported else logging.ERROR,
@@ -81,7 +81,7 @@ def describe_report(report: Report) -> _Told:
         case supervisor_reports.ReachedMaxRestartIntensity():
             text = f"gives up on {report.child}: more than {report.intensity} restarts within {report.period:g} s"
             return logging.ERROR, _about(report, text), None
-        case _:  # a report defined elsewhere: in its own words, if it has some
+        case _:  # a report of another package: its own text, if it has one
             said = report if type(report).__str__ is not object.__str__ else to_plain_data(report)
             return report.level, f"{who}: {said}", None
 
@@ -99,7 +99,7 @@ def _crash(report: kernel.CrashReport, who: str) -> str:
 
 
 def _line(text: str) -> str:
-    """What an exception says, as part of one line: the traceback has all of it."""
+    """The text of an exception, cut to one line; the traceback has all of it."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
@@ -121,10 +121,10 @@ def _progress_level(report: supervisor_reports.ProgressReport) -> int:
 
 
 class JsonLines(logging.Formatter):
-    """Records as JSON, one object a line: when, how loud, which logger, the text; what `record.greenroom` holds; and the traceback, where there is one."""
+    """Formats records as JSON, one object a line: time, level, logger, text, the data of `record.greenroom`, and the traceback, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of ASCII, whatever a record quotes."""
+        """Format a record as one line of ASCII."""
         data: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -142,7 +142,7 @@ class JsonLines(logging.Formatter):
 
 
 def to_plain_data(report: Report) -> dict[str, Any]:
-    """A report as data that any format can hold; `event` is its kind."""
+    """A report as JSON-compatible data; `event` is the name of its class."""
     return {"event": type(report).__name__, **_plain_fields(report)}
 
 

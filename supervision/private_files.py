@@ -1,7 +1,7 @@
-"""Files of their owner's alone: keys, tokens, decisions. Written whole or not at all, and never into a file that was there before.
+"""Private files (keys, tokens, decisions) that only their owner can read, written atomically.
 
-A file that was there may be open to others, be a link to another place, or be held open by another program; so what is written is always a new file with
-a name that cannot be guessed, which takes the place of the old one when it is complete. A disk that is full leaves the old one, and nothing beside it.
+An existing file may be readable for others, a link to another file, or held open by another program; so the data is always written to a new file with
+an unguessable name, which replaces the old one when it is complete. On a full disk the old file stays, and nothing is left beside it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 PRIVATE: Final = 0o600
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What a file system without hard links says, as vfat and exFAT."""
+"""The errors of file systems without hard links, such as vfat and exFAT."""
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = True, sync: bool = True) -> None:
-    """Write a file that its owner alone can read. Raises `OSError`; without `replace` it is `FileExistsError` where there is one.
+    """Write a file that only its owner can read. Raises `OSError`, and without `replace` `FileExistsError` for an existing file.
 
-    It is on the disk when this returns, unless `sync` is off, for what need not outlive the program.
+    The data is on the disk when this returns, unless `sync` is off, for files that need not survive a power failure.
     """
     fresh = write_beside(path, data, sync=sync)
     try:
@@ -41,13 +41,14 @@ def write_private(path: Path, data: bytes, *, replace: bool = True, sync: bool =
 
 
 def _link_new(fresh: Path, path: Path) -> None:
-    """Move a file to where there is none. Raises `FileExistsError`."""
+    """Move a file to a new path. Raises `FileExistsError`."""
     try:
         os.link(fresh, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # The name is taken first, and the file put in its place: a reader may meet an empty file in between, as no call here does both.
+        # Without hard links no system call here moves a file only if the target does not exist. So an empty file takes the name first and is
+        # then replaced; the price is that a reader may see the empty file in between.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE))
         try:
             fresh.replace(path)
@@ -57,7 +58,7 @@ def _link_new(fresh: Path, path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name on the disk, where the folder can be read and its file system does that for folders."""
+    """Write the folder's entry to the disk, if the folder can be opened and its file system supports that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
@@ -72,12 +73,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_beside(target: Path, data: bytes, *, mode: int = PRIVATE, sync: bool = True) -> Path:
-    """Write a new file in the same folder, for the caller to move to `target` or to remove. Raises `OSError`, and leaves nothing then."""
+    """Write a new file in the folder of `target`, for the caller to move or remove. Raises `OSError`, and then leaves no file."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # O_EXCL, and 0600 at most
     fresh = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, mode)  # whatever the umask has taken away
+            os.fchmod(descriptor, mode)  # independent of the umask
             file.write(data)
             file.flush()
             if sync:
@@ -89,12 +90,12 @@ def write_beside(target: Path, data: bytes, *, mode: int = PRIVATE, sync: bool =
 
 
 def read_regular(path: Path, largest: int, check: Callable[[os.stat_result], object] | None = None) -> bytes:
-    """All of a file that others may have put there: nothing is waited for. `check` looks at it before it is read.
+    """Read a file that others may have created, without blocking on a pipe or device. `check` gets its status before it is read.
 
-    Raises `OSError`, and `ValueError` for what is no file, or larger than that.
+    Raises `OSError`, and `ValueError` for a path that is no regular file, or larger than `largest` bytes.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - what is open already
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
         told = os.fstat(descriptor)
         if not stat.S_ISREG(told.st_mode):
             raise ValueError("it is no file")
@@ -107,7 +108,7 @@ def read_regular(path: Path, largest: int, check: Callable[[os.stat_result], obj
 
 
 def check_folder(folder: Path) -> None:
-    """Raises `ConfigError` for a folder in which others could put files of theirs in place of ours. `OSError` where it cannot be looked at."""
+    """Raise `ConfigError` for a folder in which other users could replace our files, and `OSError` if its status cannot be read."""
     seen = folder.stat()
     if not stat.S_ISDIR(seen.st_mode):
         raise ConfigError(f"{folder} is no folder: name another one")
@@ -116,12 +117,12 @@ def check_folder(folder: Path) -> None:
     if (us := os.geteuid()) != 0 and seen.st_uid not in (
         us,
         0,
-    ):  # a container's root is given folders of its host's users
+    ):  # root in a container gets folders of its host's users
         raise ConfigError(f"the folder {folder} belongs to user {seen.st_uid}, and not to {us}: name another folder")
 
 
 def anonymous_file() -> IO[bytes]:
-    """A file that is gone with its last descriptor: in memory where the system can, so that no folder has to be writable. Raises `OSError`."""
+    """A file without a name, deleted with its last descriptor: in memory if the system supports it, so that no folder has to be writable. Raises `OSError`."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("greenroom", os.MFD_CLOEXEC), "w+b", buffering=0)
     try:

@@ -1,13 +1,13 @@
-"""Registry: names beyond the node's own table, with unique or duplicate keys, and values beside them.
+"""Registry: names beyond the node's own table, with unique or duplicate keys, values, and locks.
 
-One process owns the entries and hears of each owner's death. Registering goes through that process; reading
-goes straight to its tables, which is safe because everything of a node runs in one thread, and an entry of a process
-that is dead or dying is never returned, whether its end was heard of or not. When the registry itself dies its entries
-are gone with it, and its supervisor starts it empty: owners that care register in their own `init`, and link to it.
+The registry process owns the entries and monitors their owners. Registering is a call of that process; reading
+goes straight to its tables, which is safe because everything of a node runs in one thread. An entry of a dead or dying
+process is never returned. When the registry dies its entries are lost, and its supervisor restarts it empty: owners that
+need their entries register in their own `init`, and link to it.
 
 Owners may be on other nodes, and lose their entries when their node is lost. A process on another node than the registry registers and locks
-by the same functions, and reads by asking: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the
-like. Names by `via` are for the registry's own node.
+by the same functions, and reads by a call: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the
+like. Names by `via` work on the registry's own node only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RegistryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a listener is told when a process has taken a key of the registry with the pid `registry`."""
+    """The message to listeners when a process has taken a key of the registry with the pid `registry`."""
 
     registry: Pid
     key: Hashable
@@ -59,7 +59,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """What a listener is told when a process has given a key back, or has died with it."""
+    """The message to listeners when a process has given a key back, or has died with it."""
 
     registry: Pid
     key: Hashable
@@ -68,7 +68,7 @@ class Unregistered:
 
 @dataclass(slots=True)
 class _Lock:
-    """One key that is held: its holder's own mark, and the queue, in order."""
+    """A lock: the ticket of its holder, and the waiting callers in order."""
 
     ticket: object = None
     waiting: deque[tuple[Pid, object, Caller[None]]] = field(
@@ -98,17 +98,17 @@ class Registry(GenServer):
         self._monitors: dict[Pid, Monitor] = {}
         self._locks: dict[Hashable, _Lock] = {}
         self._held: dict[Pid, dict[object, Hashable]] = {}
-        """By holder: the marks with which it holds keys, and which."""
+        """By holder: its tickets, and the key of each."""
         self._last = 0
 
     def register(self, key: Hashable, pid: Pid, value: Any = None) -> None:
-        """Enter `pid` under `key`. Where keys are duplicate, as often as it asks for."""
+        """Register `pid` under `key`; with duplicate keys as often as requested."""
         _check(key)
         if self.keys == "unique" and key in self._entries:
             (holder,) = self._entries[key].values()
             if api.is_alive(holder.pid):
                 raise Reject(AlreadyRegistered(key, holder.pid))
-            self._forget(holder.pid)  # so that listeners hear of its end before they hear of its successor
+            self._forget(holder.pid)  # so that listeners get `Unregistered` before the successor's `Registered`
         if not api.is_alive(pid):
             raise Reject(ActorError(f"cannot register {key!r}: {pid} is not alive on this node"))
         self._last += 1
@@ -118,7 +118,7 @@ class Registry(GenServer):
         self._otp_notify_listeners(Registered(self.pid, key, pid, value))
 
     def lookup(self, key: Hashable) -> list[tuple[Pid, Any]]:
-        """The processes under `key`, with the values: `lookup` for callers that have to ask, since they are on another node."""
+        """The processes under `key`, with the values, for callers on another node; on this node use the function `lookup`."""
         _check(key)
         return [(entry.pid, entry.value) for entry in self._living(key)]
 
@@ -128,7 +128,7 @@ class Registry(GenServer):
         return sum(api.send(entry.pid, message) for entry in self._living(key))
 
     def unregister(self, key: Hashable, pid: Pid, where: Callable[[Any], bool] | None = None) -> None:
-        """Take `pid` off `key`, or only those entries whose value satisfies `where`."""
+        """Remove the entries of `pid` under `key`, or only those whose value satisfies `where`."""
         _check(key)
         held = self._entries.get(key, {})
         mine = sorted(held.keys() & self._owned.get(pid, {}).keys())
@@ -141,7 +141,7 @@ class Registry(GenServer):
         self._unwatch(pid)
 
     def update(self, key: Hashable, pid: Pid, change: Callable[[Any], Any]) -> Any:
-        """Replace the value of one entry by what `change` makes of it, and return that. For unique keys."""
+        """Replace the value of an entry by the result of `change`, and return that. For unique keys."""
         _check(key)
         if self.keys != "unique":
             raise Reject(ActorError(f"cannot update {key!r}: in a registry of duplicate keys it may have many values"))
@@ -156,7 +156,7 @@ class Registry(GenServer):
         raise Reject(NotRegistered(NO_PROCESS, key))
 
     def hold(self, key: Hashable, ticket: object) -> None:
-        """Lock a key for the calling process, or wait for it; `ticket` is the caller's own mark. See `lock`."""
+        """Lock a key for the calling process, or wait for it; `ticket` identifies the lock in `release`. See `lock`."""
         _check(key)
         pid = self.caller.pid
         if pid is None:
@@ -170,7 +170,7 @@ class Registry(GenServer):
         return later()  # type: ignore[no-any-return]  # stands for the None that comes later
 
     def release(self, key: Hashable, pid: Pid, ticket: object) -> None:
-        """`pid` gives a lock back, or waits for it no more."""
+        """Release a lock of `pid`, or stop waiting for it."""
         lock = self._locks.get(key)
         if lock is not None and lock.ticket != ticket:
             lock.waiting = deque(entry for entry in lock.waiting if entry[1] != ticket)
@@ -183,11 +183,11 @@ class Registry(GenServer):
         self._unwatch(pid)
 
     def handle_info(self, message: Any) -> None:
-        """An owner is gone: so are its entries and its locks."""
+        """Handle the exit of an owner: remove its entries and release its locks."""
         match message:
             case Down(pid=Pid() as pid):
                 self._monitors.pop(pid, None)
-                for key in self._held.pop(pid, {}).values():  # it has unwound, so that two never hold a key at once
+                for key in self._held.pop(pid, {}).values():  # the holder has unwound, so two never hold a key at once
                     self._pass_on(key, self._locks[key])
                 self._forget(pid)
             case _:
@@ -199,7 +199,7 @@ class Registry(GenServer):
         self._watch(pid)
 
     def _pass_on(self, key: Hashable, lock: _Lock) -> None:
-        """To the first that still waits: a caller that gave up, or died, is passed over. A key without a holder takes no room."""
+        """Give the lock to the first caller that still waits; without one, drop the lock's record."""
         while lock.waiting:
             pid, ticket, caller = lock.waiting.popleft()
             if not caller.over and api.is_alive(pid) and caller.reply(None):
@@ -231,14 +231,14 @@ class Registry(GenServer):
 
     def _otp_notify_listeners(self, message: Registered | Unregistered) -> None:
         for listener in self.listeners:
-            with suppress(NotRegistered):  # its name is in a registry that does not run now
+            with suppress(NotRegistered):  # the listener's name is in a registry that does not run now
                 api.send(listener, message)
 
     def _living(self, key: Hashable) -> list[RegistryEntry]:
         return [entry for entry in self._entries.get(key, {}).values() if api.is_alive(entry.pid)]
 
     def report_state(self) -> str:
-        """How much is in it; keys and values are the users'."""
+        """The numbers of keys, owners and locks; keys and values may be private."""
         return f"keys={self.keys}, {len(self._entries)} keys, {len(self._owned)} owners, {len(self._locks)} locks"
 
 
@@ -250,7 +250,7 @@ def _check(key: Hashable) -> None:
 
 
 def server_of(ref: Ref[Any], kind: type[S], ask: str) -> S:
-    """The server itself, for those that read its tables; `ask` says what to write where it is on another node. Raises `NotRegistered`."""
+    """The server object behind a ref, to read its tables; `ask` is the call to suggest for another node. Raises `NotRegistered`."""
     process, pid, name = api.resolve(current_node(), ref)
     if process is not None and process.is_remote:
         raise ActorError(f"{ref} is on another node, and has to be asked: {ask}")
@@ -267,30 +267,30 @@ def _server(registry: Ref[Registry]) -> Registry:
 
 
 def lookup(registry: Ref[Registry], key: Hashable, where: Callable[[Any], bool] | None = None) -> list[tuple[Pid, Any]]:
-    """The processes under `key`, with the values, in the order they registered; only values `where` that holds."""
+    """The processes under `key`, with the values, in the order they registered; `where` selects by value."""
     entries = _server(registry)._living(key)  # noqa: SLF001 - reading is this module's half of the registry
     return [(entry.pid, entry.value) for entry in entries if where is None or where(entry.value)]
 
 
 def values(registry: Ref[Registry], key: Hashable, pid: Pid) -> list[Any]:
-    """What `pid` has put beside its entries under `key`."""
+    """The values of the entries of `pid` under `key`."""
     return [value for holder, value in lookup(registry, key) if holder == pid]
 
 
 def keys(registry: Ref[Registry], pid: Pid) -> list[Hashable]:
-    """Under which keys `pid` is registered, in the order of registration, each as often as it is."""
+    """The keys of `pid`, in the order of registration, each as often as it is registered."""
     return list(_server(registry)._owned.get(pid, {}).values()) if api.is_alive(pid) else []  # noqa: SLF001
 
 
 def select(registry: Ref[Registry], where: Callable[[RegistryEntry], bool] | None = None) -> list[RegistryEntry]:
-    """All entries of the living, or those `where` that holds, key by key."""
+    """All entries of living processes, key by key; `where` selects entries."""
     server = _server(registry)
     entries = (entry for key in tuple(server._entries) for entry in server._living(key))  # noqa: SLF001
     return [entry for entry in entries if where is None or where(entry)]
 
 
 def count(registry: Ref[Registry], where: Callable[[RegistryEntry], bool] | None = None) -> int:
-    """How many entries there are of the living, or `where` that holds."""
+    """The number of entries of living processes; `where` selects entries."""
     return len(select(registry, where))
 
 
@@ -308,29 +308,29 @@ async def join(registry: Ref[Registry], key: Hashable, value: Any = None) -> Non
 
 
 async def leave(registry: Ref[Registry], key: Hashable, where: Callable[[Any], bool] | None = None) -> None:
-    """Take the calling process off `key`, or only those of its entries whose value satisfies `where`."""
+    """Remove the calling process's entries under `key`, or only those whose value satisfies `where`."""
     await registry.call(Registry.unregister, key, current_process("unregister itself").pid, where)
 
 
 async def update(registry: Ref[Registry], key: Hashable, change: Callable[[Any], Any]) -> Any:
-    """Change the value beside the calling process's entry, and return the new one. Raises `NotRegistered`."""
+    """Change the value of the calling process's entry, and return the new one. Raises `NotRegistered`."""
     return await registry.call(Registry.update, key, current_process("update its entry").pid, change)
 
 
 @asynccontextmanager
 async def lock(registry: Ref[Registry], key: Hashable, timeout: float | None = 5.0) -> AsyncGenerator[None]:
-    """Hold a key for as long as the block runs: one block at a time, each in its turn. Raises `CallTimeout`.
+    """Hold the lock of a key for the block; waiting blocks get it in order. Raises `CallTimeout`.
 
-    The key need not be registered, and other keys are not held up. For processes: when the holder dies, and has
-    unwound, the next one's turn has come. The block itself is not ended when the registry dies.
+    The key need not be registered. For processes only: when the holder dies, and has unwound, the next one gets the
+    lock. The block itself is not ended when the registry dies.
     """
     me = current_process("hold a lock").pid
-    ticket = (me, next(_tickets))  # unlike any other, on whatever node
+    ticket = (me, next(_tickets))  # unique across nodes
     try:
         await registry.within(timeout).call(Registry.hold, key, ticket)
         yield
     finally:
-        # Also when the wait was cancelled: the lock may have been given in that very moment.
+        # Also when the wait was cancelled: the lock may have been given in that moment.
         registry.cast(Registry.release, key, me, ticket)
 
 
@@ -340,20 +340,20 @@ class RegistryVia(Via):
     __slots__ = ("key", "registry", "value")
 
     def __init__(self, registry: Ref[Registry], key: Hashable, value: Any = None) -> None:
-        """`value` goes beside the entry of the process that takes this name."""
+        """`value` is the value of the entry made under this name."""
         self.registry = registry
         self.key = key
         self.value = value
 
     def whereis(self) -> Pid | None:
-        """The process that has the key; with duplicate keys there is no single answer, and that is an error."""
+        """The process that has the key. Raises `ActorError` for a registry of duplicate keys."""
         server = _server(self.registry)
         if server.keys != "unique":
             raise ActorError(f"{self.key!r} may have many owners in a registry of duplicate keys: use lookup()")
         return next((entry.pid for entry in server._living(self.key)), None)  # noqa: SLF001
 
     def register(self, pid: Pid) -> None:
-        """Enter a process that is just being started."""
+        """Register a process that is being started."""
         self._within(lambda server: server.register(self.key, pid, self.value))
 
     def unregister(self, pid: Pid) -> None:
@@ -361,8 +361,8 @@ class RegistryVia(Via):
         self._within(lambda server: server.unregister(self.key, pid))
 
     def _within(self, change: Callable[[Registry], None]) -> None:
-        # A start cannot wait for another process: it enters the name between two messages of the registry, in the
-        # registry's own context, so that the monitor is the registry's.
+        # A start cannot wait for another process, so this changes the registry's tables between two of its messages, without a
+        # call. It runs in the registry's own context, so that the monitor belongs to the registry.
         server = _server(self.registry)
         process: Process = server._otp_process  # noqa: SLF001
         try:

@@ -1,7 +1,8 @@
-"""Tasks under a supervisor: each task in the background has a supervisor that knows of it.
+"""The task supervisor: background tasks as children of a supervisor.
 
-A supervised task is a child like any other. It is told to shut down when its supervisor stops, it is in the tree, and it
-can be counted and bounded. Its starter awaits it as any task, linked to it or not.
+A supervised task is a child like any other: it is shut down when its supervisor stops, it is in the tree, and it
+can be counted and bounded. Its starter awaits it as any task, linked to it or not. A job is a task without an awaited
+value. When the supervisor dies, its tasks and jobs are ended through their links or by its exit signal.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
-_NAMES: Final = 1024  # specs that are kept; functions that are made at run time may have any number of names
+_NAMES: Final = 1024  # cached specs; functions made at run time may have any number of names
 
 
 class JobOwner(ExitWaiter, Protocol):
-    """For whom a job is done."""
+    """The owner of a job: told of its start and its exit."""
 
     def started(self, worker: Pid) -> None:
-        """This process does it."""
+        """The job runs as this process."""
 
 
 class _JobRecord(DynamicChildRecord):
-    """A job that is never restarted. It is no link: its orderly end is noted at once, and takes no message."""
+    """The record of a job that is never restarted. It replaces a link: a normal exit is recorded directly, without a message."""
 
     __slots__ = ("supervisor", "waiter")
 
@@ -105,9 +106,9 @@ class TaskSupervisor(DynamicSupervisor):
         linked: Process | None,
         begun: Callable[[Task[Any]], None],
     ) -> Task[Any]:
-        """Start a task for a caller, linked to the process `linked` too from the first moment; `begun` is told of it before the caller."""
+        """Start a task for a caller, linked also to the process `linked`; `begun` is called with it before the caller gets it."""
         if self.caller.over:
-            raise Reject(ActorError("nobody waits for this task any more"))
+            raise Reject(ActorError("the caller no longer waits for this task"))
 
         async def start() -> tuple[Pid, Task[Any]]:
             task = begin_task(function, args, kwargs, callers, link=False)
@@ -133,10 +134,10 @@ class TaskSupervisor(DynamicSupervisor):
         restart: Restart,
         waiter: JobOwner | None = None,
     ) -> Pid:
-        """Start a job whose value is not waited for.
+        """Start a job, whose value is not awaited.
 
-        One that is never restarted, as most, is begun here and now and has no spec of its own: half of what it would cost.
-        `waiter` is told of its start and of its end at once, wherever that happens.
+        A job that is never restarted, as most are, starts synchronously and has no spec of its own, which halves its cost.
+        `waiter` is called synchronously at its start and its exit.
         """
         name = getattr(function, "__qualname__", None) or repr(function)
         if restart != TEMPORARY:
@@ -149,7 +150,7 @@ class TaskSupervisor(DynamicSupervisor):
             raise Reject(StartRaised(quitting.reason, f"child {name!r}")) from quitting
         except BaseException as error:
             if self._otp_process.life:
-                raise  # it is the supervisor that ends, not the start that fails
+                raise  # the supervisor is ending, and the start has not failed
             raise Reject(StartRaised(Crash(error), f"child {name!r}")) from error
         process.parent = self._otp_process
         process.behaviour = TaskBehaviour(process, callers)
@@ -160,7 +161,7 @@ class TaskSupervisor(DynamicSupervisor):
         return process.pid
 
     def on_job_exit(self, pid: Pid, reason: ExitReason) -> None:
-        """A job that is never restarted has ended. Called wherever that is noticed: what needs a handler comes as a message."""
+        """Record the exit of a job that is never restarted. Called in any context: an exit that needs a handler is sent as a message."""
         process = self._otp_process
         if type(reason) is Normal and process.activity < RUNNING:
             self._otp_by_pid.pop(pid, None)
@@ -175,7 +176,7 @@ class TaskSupervisor(DynamicSupervisor):
                 lifecycle.signal(process, own, reason)
 
     def _otp_job_spec(self, name: str) -> ChildSpec[Any]:
-        """What is kept of a job that is never started again: one spec for all of a name."""
+        """The spec in the records of jobs that are never restarted: one for all jobs of a name."""
         spec = self._otp_specs.get(name)
         if spec is None:
             if len(self._otp_specs) >= _NAMES:
@@ -230,7 +231,7 @@ async def _supervised(
     kwargs: Any,
     linked: Process | None,
 ) -> Task[R]:
-    """Have the task begun. A caller that ends before it has the task leaves none running."""
+    """Start the task. If the caller is cancelled before it gets the task, the task is killed."""
     _check_near(supervisor)
     begun: Task[Any] | None = None
     refused = False
@@ -249,7 +250,7 @@ async def _supervised(
 
     def end(task: Task[Any]) -> None:
         if linked is not None:
-            links.unlink(linked, task.process)  # the kill is the task's alone
+            links.unlink(linked, task.process)  # the kill must not end the linked process
         lifecycle.kill(task.process)
 
     try:
@@ -266,11 +267,11 @@ async def _supervised(
 
 
 def _check_near(supervisor: Ref[TaskSupervisor]) -> None:
-    """Refuse a task on another node before it is begun there: what one awaits is an object of this one."""
+    """Refuse a task on another node: the awaited object would be there."""
     process, _, _ = resolve(current_node(), supervisor)
     if process is not None and process.is_remote:
         raise ActorError(
-            f"{supervisor} is on another node, and a task runs on the node of whoever awaits it: "
+            f"{supervisor} is on another node, and a task runs on the node where it is awaited: "
             "use supervise_job there, or call a server"
         )
 
@@ -282,5 +283,5 @@ async def supervise_job(
     *args: Any,
     restart: Restart = TEMPORARY,
 ) -> Pid:
-    """Run an async function under a supervisor for its effect; no caller waits for it. It may be restarted as any child."""
+    """Run an async function under a supervisor without awaiting a value. It may be restarted like any child."""
     return await supervisor.within(None).call(TaskSupervisor.begin_job, function, args, callers_of_new_task(), restart)

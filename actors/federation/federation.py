@@ -1,14 +1,14 @@
-"""A federation: many servers, each kept by a supervisor of its own, so that whatever happens to one is no other's affair.
+"""The federation: connections to many servers, each under a supervisor of its own, so that the failure of one affects no other.
 
 ::
 
     federation (rest_for_one)
-    ├─ upstreams            a tree for each server: see `upstream`
+    ├─ upstreams            dynamic; one tree for each server: see `upstream`
     ├─ jobs                 processes that wait for an upstream to be ready, or to finish its calls
     └─ manager              starts, replaces, stops and parks upstreams
 
-`Federation` itself is no process. It holds what outlives each of them (the roster of wanted upstreams), and hosts and gateways hold a
-reference to it. Looking never waits: the roster and each catalogue are immutable, and replaced by one assignment.
+`Federation` itself is no process. It holds the state that outlives each of them (the table of upstreams), and hosts and gateways hold a
+reference to it. Reading never waits: the table and each offering are immutable, and replaced by one assignment.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 _INTENSITY: Final = 5
 _PERIOD: Final = 10.0
 _MANAGER_TIMEOUT: Final = 5.0
-"""How long to wait for another steward when one has died, in seconds."""
+"""Seconds to wait for the next manager when one has died."""
 
 
 class Federation:
-    """One federation, before and while it runs."""
+    """The handle of one federation, before and while it runs."""
 
     def __init__(
         self,
@@ -70,26 +70,26 @@ class Federation:
         name: str = "federation",
         patience: float | None = PATIENCE,
     ) -> None:
-        """`first` are the servers to begin with, by id; `start` adds more. One that does not come up does not hold up the others.
+        """`first` are the initial servers by id; `start` adds more. A server that does not start does not delay the others.
 
-        A request waits for a server that is started, or started again, as long as its deadline and `patience` allow; it is refused at once where an
-        attempt has failed. None waits as long as the deadline allows, whatever has failed.
+        A request waits for a server that is being started or restarted as long as its deadline and `patience` allow, and is refused at once after
+        a failed attempt. With `patience=None` it waits until its deadline, whatever has failed.
         """
         self.patience = patience
         self.key = CompanyKey.new(name)
         self.initial: Mapping[str, UpstreamSpec] = dict(first or {})
         self.members: Mapping[str, Upstream] = MappingProxyType({})
-        """The upstreams that are wanted. The steward writes it."""
+        """The wanted upstreams by id. Written by the manager."""
         self.arriving: dict[int, Upstream] = {}
-        """Upstreams that are about to take a place."""
+        """Upstreams that were started and are not members yet, by serial."""
         self.leaving: dict[int, Upstream] = {}
-        """Upstreams that have lost it, and still have something under way."""
+        """Upstreams that are no longer members and still have requests under way, by serial."""
         self.kept: set[Part] = set()
-        """Which lists are kept of all of them, whatever their specs say."""
+        """The lists to keep of all upstreams, whatever their specs say."""
         self.change_feed = ChangeFeed()
-        """Tells which upstreams' states have changed."""
+        """Announces the ids of upstreams whose state has changed."""
         self.manager_started = Wakeup()
-        """Rings when a steward is there."""
+        """Woken when a manager has started."""
         self.upstreams: Ref[DynamicSupervisor] = Ref(self.name("upstreams"), None)
         self.jobs: Ref[TaskSupervisor] = Ref(self.name("jobs"), None)
         self._manager: Ref[UpstreamManager] = Ref(self.name("manager"), None)
@@ -99,11 +99,11 @@ class Federation:
         return f"<Federation {self.key}, {len(self.members)} servers>"
 
     def name(self, role: str) -> ProcessName:
-        """What the process with that role is registered as."""
+        """The registered name of the process with that role."""
         return ProcessName(self.key, role)
 
     def child_spec(self) -> ChildSpec[Ref[SuccessorSupervisor]]:
-        """The whole federation as a child, for any supervisor."""
+        """The federation as a child of any supervisor."""
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor).but(id="upstreams", name=self.name("upstreams")),
             child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
@@ -112,12 +112,12 @@ class Federation:
         tree = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
         return tree.but(id=self.key, name=self.name("federation"))
 
-    # --- the servers in it
+    # --- the servers
 
     async def start(self, id: str, spec: UpstreamSpec) -> Pid:
-        """Begin with a server; returns the pid of its supervisor. It need not be reachable: look at its state, or wait for `ready`.
+        """Add a server; returns the pid of its supervisor. The server need not be reachable: read its status, or wait for `ready`.
 
-        Of any number that start the same id at once one wins, and the others get `AlreadyRegistered`, which has the pid.
+        Of several concurrent starts of one id one wins; the others raise `AlreadyRegistered`, which has the pid.
         """
         await self._manager_running()
         pid = await self._manager.call(UpstreamManager.start, id, spec)
@@ -125,22 +125,21 @@ class Federation:
         return pid
 
     async def stop(self, id: str, grace: float | None = None) -> None:
-        """End with a server; its id is free at once. Raises `NotRegistered`.
+        """Remove a server; its id is free at once. Raises `NotRegistered`.
 
-        What is under way may still be answered for `grace` seconds (its spec's, by default), and then gets `ClientClosed`; what is new
-        gets that at once.
+        Requests under way have `grace` seconds (its spec's, by default) and then fail with `ClientClosed`; new ones fail at once.
         """
         await self._manager_running()
         await self._manager.call(UpstreamManager.stop, id, grace)
 
     def lacks_server(self, id: str) -> bool:
-        """Whether there is no such server, nor one to begin with."""
+        """Whether this id is neither a member nor an initial server."""
         return id not in self.members and id not in self.initial
 
     async def start_or_replace(
         self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False
     ) -> None:
-        """As `replace`; and as `start` where an earlier replacement came no further than removing the server."""
+        """As `replace`, or as `start` where an interrupted replacement has left no server."""
         if self.lacks_server(id):
             await self.start(id, spec)
         else:
@@ -149,51 +148,51 @@ class Federation:
     async def replace(
         self, id: str, spec: UpstreamSpec, *, ready_within: float = 30.0, keep_old: bool = False
     ) -> Pid | None:
-        """Have another server, or another way to it, under the same id. The new one is started beside the old.
+        """Replace the server under an id. The new one is started beside the old one.
 
-        When it is ready, or the time is over, the name moves, and what was under way comes to its end on the old one within its grace.
-        With `keep_old` a new one that is not ready in time is given up instead, and `Unavailable` raised.
+        When it is ready, or the time is over, the id moves to it; requests under way finish on the old one within its grace.
+        With `keep_old` a new one that is not ready in time is stopped instead, and `Unavailable` raised.
         """
         await self._manager_running()
         return await self._manager.call(UpstreamManager.replace, id, spec, ready_within, keep_old=keep_old)
 
     async def wait_departed(self, upstream: Upstream) -> None:
-        """Wait until the processes of one that was removed or replaced have ended: what was under way has its outcome then."""
+        """Wait until the processes of a removed or replaced upstream have ended: all its requests are settled then."""
         while upstream.running and not upstream.gone:
             await upstream.wakeup.wait()
 
     async def _manager_running(self) -> None:
-        """Between two stewards, wait for the next one: no steward has seen the request yet, so it need not be lost."""
+        """Between two managers, wait for the next one: no manager has seen the request yet, so it need not fail."""
         if whereis(self.name("manager")) is None and whereis(self.name("federation")) is not None:
             await self.manager_started.wait(_MANAGER_TIMEOUT)
 
     def retry(self, id: str) -> None:
-        """Try now: whatever was parked, backs off or has its breaker open. Nothing when there is no such server."""
+        """Connect now: out of parking, backoff or an open breaker. A no-op for an unknown id."""
         upstream = self.members.get(id)
         if upstream is not None:
-            upstream.retry_now()  # at once: requests wait for it from now on
+            upstream.retry_now()  # here and not in the manager: requests made from now on wait for it
             upstream.line.retry()
             self._manager.cast(UpstreamManager.retry, id)
 
     def ids(self) -> Collection[str]:
-        """The servers in it."""
+        """The ids of the members."""
         return tuple(self.members)
 
     def whereis(self, id: str) -> Pid | None:
-        """The supervisor of a server, if it runs just now."""
+        """The supervisor of a server, while it runs."""
         upstream = self.members.get(id)
         return upstream.pid if upstream is not None and upstream.running else None
 
     def clients(self) -> dict[str, Pid]:
-        """All that run, with the pids of their supervisors."""
+        """The pids of the supervisors of all servers that run."""
         return {id: each.pid for id, each in self.members.items() if each.running and each.pid is not None}
 
     def connection_process(self, id: str, spec: UpstreamSpec) -> ConnectionProcessRef | None:
-        """Where the connections of such a server run, if not here: a process of its own is another one each time."""
+        """The process in which connections to such a server run; None for this program. With `"process"` each call makes another one."""
         if spec.isolation is None:
             return None
         if self._connection_processes is None:
-            from .connection_processes import ConnectionProcesses  # noqa: PLC0415 - most need no other process
+            from .connection_processes import ConnectionProcesses  # noqa: PLC0415 - most programs need no connection process
 
             self._connection_processes = ConnectionProcesses(self.key, self.upstreams)
         return self._connection_processes.connection_process(
@@ -201,42 +200,42 @@ class Federation:
         )
 
     async def process_id(self, id: str) -> int:
-        """The process in which a server's connections run, as the system knows it: our own, or that of its annex. Raises `KeyError`."""
+        """The operating system's id of the process in which a server's connections run. Raises `KeyError`."""
         room = self.members[id].connection_process
         return os.getpid() if room is None else await room.process_id()
 
     def extra_connection(self, id: str, spec: UpstreamSpec) -> tuple[ChildSpec[Any], Line]:
-        """Another connection to such a server: the child that keeps it, and the line. It runs where that of the federation does."""
+        """One more connection to such a server, in the same process as the federation's own: its child spec, and its line."""
         upstream = self.members.get(id)
         own = None if upstream is None or upstream.spec.isolation != spec.isolation else upstream.connection_process
         return spec.connected(id, own or self.connection_process(id, spec), self.patience)
 
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
-        """The way to a server; None when there is no such server. It stays good whatever happens to that.
+        """The line to a server; None for an unknown id. It stays valid when the server is restarted or replaced.
 
-        `who` is the principal for whom it asks: where more wait than may go, principals take turns.
+        `who` is the principal on whose behalf requests are sent: waiting principals take turns.
         """
         return FederatedLine(self, id, who) if id in self.members else None
 
     def serial(self, id: str) -> int | None:
-        """Which server it is that has this id now: another number after it was replaced; None when there is none."""
+        """A number that changes when the server with this id is replaced; None for an unknown id."""
         upstream = self.members.get(id)
         return None if upstream is None else upstream.serial
 
-    # --- how they are
+    # --- status
 
     def status(self, id: str) -> UpstreamStatus:
-        """How a server is: its state, and why it is not ready."""
+        """The status of a server: its state, and why it is not ready."""
         upstream = self.members.get(id)
         return UpstreamStatus(id, UpstreamState.STOPPED) if upstream is None else upstream.status
 
     def statuses(self) -> dict[str, UpstreamStatus]:
-        """All of them."""
+        """The status of every server."""
         return {id: each.status for id, each in self.members.items()}
 
     @contextmanager
     def count_call(self, id: str) -> Generator[None]:
-        """Count a call of a server that goes over `another` connection: it is in progress for as long as the block lasts."""
+        """Count a call over an `extra_connection` as in progress for as long as the block lasts."""
         upstream = self.members.get(id)
         if upstream is None:
             yield
@@ -248,7 +247,7 @@ class Federation:
             upstream.calls_beside -= 1
 
     def watch(self) -> AsyncGenerator[UpstreamStatus, None]:
-        """How each server is, and then each change of that, from now on without end. A slow reader gets the latest of each."""
+        """The status of each server, then each change, without end. Slow readers get the latest of each server."""
         return self._watch(self.change_feed.reader(self.members, lambda id: self.status(cast("str", id))))
 
     async def _watch(self, read: ChangeReader[UpstreamStatus]) -> AsyncGenerator[UpstreamStatus, None]:
@@ -263,37 +262,37 @@ class Federation:
                 last[standing.id] = standing
             yield standing
 
-    # --- what they offer
+    # --- offerings
 
     def known(self, id: str) -> Offering | None:
-        """What a server offers as far as that is known, at once; None when its lists were never had."""
+        """A server's lists as last fetched, without waiting; None before the first fetch."""
         upstream = self.members.get(id)
         return upstream.offering if upstream is not None and upstream.fetched else None
 
     def refusal(self, id: str) -> Exception | None:
-        """Why calls of this server fail just now, before they are sent; None where they would go, or wait for it to be started."""
+        """The error with which calls fail now, before they are sent; None if they would be sent, or wait for the server to start."""
         upstream = self.members.get(id)
         return None if upstream is None else upstream.limiter.refusal()
 
     def shown(self, id: str) -> Offering | None:
-        """What is known of a server's offering as it is to be listed: while calls of it fail, as its spec's `away` says."""
+        """A server's lists to show to clients: while its calls fail, as its spec's `away` says."""
         upstream = self.members.get(id)
         return upstream.shown if upstream is not None and upstream.fetched else None
 
     def timeout(self, id: str, method: str) -> float | None:
-        """How long such a request of a server may take whose caller does not say."""
+        """The default timeout of such a request to this server."""
         upstream = self.members.get(id)
         return None if upstream is None else upstream.spec.patience(method)
 
     def keep(self, *parts: Part) -> None:
-        """Keep these lists of all servers from now on, also of those whose specs fetch them on demand only."""
+        """Keep these lists of all servers from now on, also where their specs fetch them on demand only."""
         if not self.kept.issuperset(parts):
             self.kept.update(parts)
             for upstream in self.members.values():
                 upstream.complete()
 
     async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
-        """Keep these lists, and wait until they are here, of all servers that have said what they offer. Returns the servers that failed to, and why."""
+        """Keep these lists, and wait for them from all servers whose lists are known at all. Returns the errors of servers that failed."""
         self.keep(*parts)
         wanted = frozenset(parts)
         missing = [id for id, each in self.members.items() if each.fetched and not each.fetched_lists >= wanted]
@@ -307,7 +306,7 @@ class Federation:
         return failed
 
     async def offering(self, id: str, *, timeout: float | None = 30.0, parts: Collection[Part] = ()) -> Offering:
-        """What a server offers, once that is known, with these lists. Raises `ClientError` when it is parked, stopped, or takes too long."""
+        """A server's lists, with at least these, waiting for them if need be. Raises `ClientError` when it is parked, stopped, or too slow."""
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             upstream = self.members.get(id)
@@ -324,9 +323,9 @@ class Federation:
                 raise Unavailable(upstream.name, upstream.line.status.cause or slow, upstream.line.status.retry_in)
 
     def changes(self) -> AsyncGenerator[OfferingChange, None]:
-        """What is different in what servers offer, as it is `shown`: each difference once, from now on without end.
+        """The changes of the lists as `shown`, each once, from now on without end.
 
-        A server that comes has everything new, and one that is stopped has everything gone. A reader that is slow gets several at once.
+        All entries of a new server are added, all of a stopped one removed. A slow reader gets several changes as one.
         """
         seen = {id: each.shown for id, each in self.members.items()}
         return self._changes(seen, self.change_feed.reader((), self._offered))
@@ -347,15 +346,15 @@ class Federation:
         upstream = self.members.get(cast("str", id))
         return cast("str", id), EMPTY_OFFERING if upstream is None else upstream.shown
 
-    # --- for the steward
+    # --- for the manager
 
     def admit(self, upstream: Upstream) -> None:
-        """It has its place."""
+        """Make the upstream a member."""
         self.members = MappingProxyType({**self.members, upstream.id: upstream})
         self.change_feed.tell(upstream.id)
 
-    def run_in_worker(self, old: Upstream, new: Upstream) -> None:
-        """Another one has its place. What that offers is what the old one did, until it is known."""
+    def hand_over(self, old: Upstream, new: Upstream) -> None:
+        """Give the old upstream's id to the new one, which offers the old one's lists until its own are fetched."""
         if not new.fetched:
             new.offering, new.fetched, new.fetched_lists = old.offering, old.fetched, old.fetched_lists
             new.inherited = old.fetched
@@ -363,15 +362,14 @@ class Federation:
         old.wakeup.wake()
 
     def unregister(self, upstream: Upstream) -> None:
-        """It has it no more."""
+        """Remove the upstream from the members."""
         self.members = MappingProxyType({id: each for id, each in self.members.items() if each is not upstream})
         self.change_feed.tell(upstream.id)
         upstream.wakeup.wake()
 
 
-# --- The line to one server of a federation, by its id: it outlives restarts and replacements, and each request passes the gate.
-# The line survives restarts of the upstream. A request sent while it is down waits for the next one, within its deadline; a request that is
-# refused just now fails at once, and says why.
+# --- The line to one server of a federation, by its id. It survives restarts and replacements of the upstream, and each request passes the
+# limiter. A request sent while the upstream is down waits for it, up to its deadline; a refused request fails at once with the reason.
 
 _DEFAULT: Final[Any] = ...
 
@@ -382,7 +380,7 @@ class FederatedLine:
     __slots__ = ("_federation", "_id", "_who")
 
     def __init__(self, federation: Federation, id: str, who: Hashable) -> None:
-        """`who` is the principal for whom it asks: where many wait, principals take turns."""
+        """`who` is the principal on whose behalf requests are sent: waiting principals take turns."""
         self._federation = federation
         self._id = id
         self._who = who
@@ -396,18 +394,18 @@ class FederatedLine:
 
     @property
     def pid(self) -> Pid | None:
-        """The connection's process, if it runs just now."""
+        """The connection's process, while it runs."""
         upstream = self._upstream
         return None if upstream is None else upstream.line.pid
 
     @property
     def name(self) -> str:
-        """What the server is called here."""
+        """The server's id."""
         return str(self._id)
 
     @property
     def status(self) -> Status:
-        """How it is."""
+        """The connection's present status."""
         upstream = self._upstream
         if upstream is None:
             return Status(Phase.CLOSED)
@@ -417,13 +415,13 @@ class FederatedLine:
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """What the server last said of itself."""
+        """The server's part of the last handshake."""
         upstream = self._upstream
         return None if upstream is None else upstream.line.welcome
 
-    # --- asking
+    # --- requests
 
-    def begin(  # noqa: PLR0913 - what can be said of a request
+    def begin(  # noqa: PLR0913 - the options of a request
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
@@ -434,7 +432,7 @@ class FederatedLine:
         token: str | int | None = None,
         idempotent: bool | None = None,
     ) -> UpstreamRequest:
-        """Send a request, when it is its turn."""
+        """Send a request when the limiter admits it."""
         upstream = self._upstream
         seconds = timeout
         if timeout is _DEFAULT:
@@ -462,16 +460,16 @@ class FederatedLine:
         return await self.begin(method, params, timeout=timeout, wait=wait).result()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell the server something; that passes by the gate, and is not waited for."""
+        """Send a notification. It is not limited or queued."""
         await self._passed().line.notify(method, params)
 
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
-        """Say what the server is to log, now, after each new handshake, and when another one takes its place."""
+        """Set the server's log level, now, after each new handshake, and for its replacement."""
         upstream = self._passed()
         await upstream.set_level(level, upstream.spec.settings.request_timeout if timeout is _DEFAULT else timeout)
 
     def _passed(self) -> Upstream:
-        """The upstream, of which nothing is refused just now."""
+        """The upstream. Raises while it refuses requests."""
         upstream = self._upstream
         if upstream is None:
             raise self._closed()
@@ -480,7 +478,7 @@ class FederatedLine:
         return upstream
 
     async def ready(self, timeout: float | None = _DEFAULT) -> ServerWelcome:
-        """Wait until it is ready. Raises `Parked` and `ClientClosed` as soon as it is."""
+        """Wait until the server is ready. Raises as soon as it is parked or removed."""
         upstream = self._upstream
         if timeout is _DEFAULT:
             timeout = 30.0 if upstream is None else upstream.spec.settings.init_timeout
@@ -503,7 +501,7 @@ class FederatedLine:
                     raise InitTimeout(f"{self.name} is still {state.value} after {timeout:g} s")
                 raise Unavailable(self.name, why, upstream.line.status.retry_in)
 
-    # --- hearing
+    # --- notifications
 
     def subscribe(self, uri: str) -> Updates:
         """Updates of a resource, for as long as the block lasts."""
@@ -514,7 +512,7 @@ class FederatedLine:
         return RelayedUpdates(self._federation, self._id, lambda line: line.listen(*methods))
 
     async def watch(self) -> AsyncIterator[Status]:
-        """The present status, and each one that comes after it; slow readers get the latest."""
+        """The present status, and each one after it; slow readers get the latest."""
         last: Status | None = None
         async for status in self._federation.change_feed.reader(
             [self._id], lambda id: self.status if id == self._id else None
@@ -528,11 +526,11 @@ class FederatedLine:
     # --- the connection
 
     def retry(self) -> None:
-        """Try now: out of backoff or parked, and past the breaker's pause."""
+        """Connect now: out of backoff, parking, or the breaker's cooldown."""
         self._federation.retry(self._id)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:
-        """Take the server out of the federation; what is under way has `timeout` seconds left."""
+        """Remove the server from the federation; requests under way have `timeout` seconds left."""
         try:
             await self._federation.stop(self._id, None if timeout is _DEFAULT else timeout)
         except NotRegistered:
@@ -540,13 +538,13 @@ class FederatedLine:
 
 
 class RelayedUpdates:
-    """Updates of the server behind an id: when it is replaced the reader is told of a gap, and hears its successor.
+    """Notifications of the server behind an id: when it is replaced the reader gets a gap, and then its successor's.
 
-    As any reader, it may be iterated without its block, and then listens for as long as the loop lasts.
+    It may be iterated without its block, and then listens until the loop is left.
     """
 
-    def __init__(self, federation: Federation, id: str, open: Callable[[Line], Updates]) -> None:  # noqa: A002 - what it does
-        """`open` asks a line for its updates."""
+    def __init__(self, federation: Federation, id: str, open: Callable[[Line], Updates]) -> None:  # noqa: A002 - the name says what it does
+        """`open` gets the updates from a line."""
         self._federation = federation
         self._id = id
         self._open = open
@@ -585,7 +583,7 @@ class RelayedUpdates:
                 await self.__aexit__(None, None, None)
 
     def _awaits(self, before: Upstream) -> bool:
-        """Whether the server is still away: neither have its processes come again (they were parked, perhaps) nor has another upstream."""
+        """Whether to wait on: neither were its processes restarted (they may be parked) nor was it replaced."""
         there = self._federation.members.get(self._id) is before and not before.gone
         return there and before.line.status.phase in (Phase.CLOSING, Phase.CLOSED)
 
@@ -604,36 +602,36 @@ class RelayedUpdates:
             await updates.__aexit__(None, None, None)
 
 
-# --- Readers of news: each is told which keys have changed since it last looked.
-# What is kept for a slow reader is one mark a key, so it can neither fill memory nor lose anything: it reads what is true when it reads.
-# A reader that is held no more is forgotten.
+# --- The change feed: readers learn which keys have changed since they last read.
+# A slow reader keeps one mark for each key, so its memory is bounded and no change is lost: it reads the value of the moment when it reads.
+# Readers are held weakly: one without an owner is forgotten.
 
 R_co = TypeVar("R_co", covariant=True)
 
 
 class ChangeFeed:
-    """Tells its readers what has changed, by key."""
+    """Announces changes to its readers, by key."""
 
     __slots__ = ("_readers",)
 
     def __init__(self) -> None:
-        """Without readers."""
+        """A feed without readers."""
         self._readers: WeakSet[ChangeReader[object]] = WeakSet()
 
     def tell(self, key: Hashable) -> None:
-        """Something about it is different."""
+        """Announce a change of this key."""
         for each in tuple(self._readers):
             each.mark(key)
 
     def reader(self, keys: Iterable[Hashable], read: Callable[[Hashable], R_co | None]) -> ChangeReader[R_co]:
-        """One more. It is given `read` of each of these keys, and of each key that is told after them; None is passed over."""
+        """A reader that yields `read(key)` for each of these keys, then for each changed key; None is skipped."""
         reader = ChangeReader(keys, read)
         self._readers.add(reader)
         return reader
 
 
 class ChangeReader(Generic[R_co]):
-    """An endless async iterator, for one task at a time."""
+    """An endless async iterator over changed values, for one task at a time."""
 
     __slots__ = ("__weakref__", "_bell", "_marked", "_read")
 
@@ -644,7 +642,7 @@ class ChangeReader(Generic[R_co]):
         self._bell = Wakeup()
 
     def mark(self, key: Hashable) -> None:
-        """That key is to be read."""
+        """Mark this key as changed."""
         self._marked[key] = None
         self._bell.wake()
 

@@ -1,7 +1,8 @@
-"""The steward of a federation: one process starts, replaces, stops and parks upstreams, so that two callers that want the same do not race.
+"""The upstream manager: one process of a federation that starts, replaces, stops and parks upstreams, so that concurrent callers do not race.
 
-What is wanted stands on the federation, which outlives it: when it dies its successor goes on with that. Whatever takes time (waiting for a
-new upstream to be ready, for an old one to have answered) is done by errands, processes of their own; so it always has time.
+Its messages come from the `Federation`, its jobs and its monitors. The wanted state is on the federation, which outlives it: when the manager
+dies its successor resumes from there. It never waits: to wait for a new upstream to be ready, or for an old one to finish, it starts
+a job in a process of its own.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ if TYPE_CHECKING:
     from .upstream_spec import UpstreamSpec
 
 _SOON: Final = 0.1
-"""In how many seconds to try again what failed because a process of the federation was away."""
+"""Seconds until a start is tried again that failed because a supervisor was being restarted."""
 _CLOSING: Final = 30.0
-"""How long an upstream's processes may take to end, before they are killed."""
+"""Seconds that an upstream's processes may take to end before they are killed."""
 
 
 class _RestartDue(NamedTuple):
-    """To itself: it is time to start that upstream, if that is still wanted."""
+    """To itself: start this upstream now, unless a later timer replaced this one."""
 
     upstream: Upstream
     epoch: int
 
 
 class _Replacing(NamedTuple):
-    """A replacement that is under way."""
+    """A replacement under way."""
 
     new: Upstream
     caller: Caller[Any]
@@ -70,12 +71,12 @@ class _Replacing(NamedTuple):
 
 
 class UpstreamManager(GenServer):
-    """One in each federation."""
+    """The process that changes a federation's set of upstreams; there is one for each federation."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, federation: Federation) -> None:
-        """It writes the roster of this federation."""
+        """`federation` is the one whose members it writes."""
         self.federation = federation
         self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
         self._replacing: dict[str, _Replacing] = {}
@@ -83,7 +84,7 @@ class UpstreamManager(GenServer):
         self._turns: dict[int, int] = {}
 
     async def init(self) -> None:
-        """Take up what a predecessor left, or begin with what the federation was made with."""
+        """Resume from a predecessor's state, or start the initial servers."""
         federation = self.federation
         federation.manager_started.wake()
         for upstream in federation.members.values():
@@ -108,15 +109,15 @@ class UpstreamManager(GenServer):
                 await self._revive(upstream)
 
     def terminate(self, reason: ExitReason) -> None:
-        """In order: the federation stops, and callers that wait for its servers fail."""
+        """On an orderly end the federation stops: mark the upstreams, so that waiting callers fail."""
         if is_orderly(reason):
             for upstream in self.federation.members.values():
                 upstream.stopped = True
 
-    # --- for callers
+    # --- calls
 
     async def start(self, id: str, spec: UpstreamSpec) -> Pid | None:
-        """Begin with a server."""
+        """Add a server."""
         known = self.federation.members.get(id)
         if known is not None:
             raise Reject(AlreadyRegistered(id, known.pid or self.pid))
@@ -127,12 +128,14 @@ class UpstreamManager(GenServer):
         except ActorError as error:
             del arriving[upstream.serial]
             raise Reject(error) from None
-        del arriving[upstream.serial]  # and not when this dies in between: then a successor ends what was begun
+        del arriving[
+            upstream.serial
+        ]  # not in a `finally`: if this process dies in between, its successor stops what is in `arriving`
         self.federation.admit(upstream)
         return upstream.pid
 
     async def stop(self, id: str, grace: float | None = None) -> None:
-        """End with a server. Answered when the last of it is gone."""
+        """Remove a server. Replies when its last process has ended."""
         upstream = self._member(id)
         replacing = self._replacing.pop(id, None)
         if replacing is not None:
@@ -142,10 +145,10 @@ class UpstreamManager(GenServer):
         self._leaving.setdefault(upstream.serial, []).append(self.caller)
         self.federation.unregister(upstream)
         await self._leave(upstream, upstream.spec.grace if grace is None else grace)
-        return later()  # type: ignore[no-any-return]  # stands for the None that comes later
+        return later()  # type: ignore[no-any-return]  # `later()` means that the reply, None, comes later
 
     async def replace(self, id: str, spec: UpstreamSpec, ready_within: float, *, keep_old: bool) -> Pid | None:
-        """Have another one in its place. Answered when the name has moved."""
+        """Replace a server. Replies when the id has moved."""
         self._member(id)
         if id in self._replacing:
             raise Reject(UpstreamBusy(f"{id} is being replaced already"))
@@ -160,10 +163,10 @@ class UpstreamManager(GenServer):
             await self._leave(new, 0.0)
             raise Reject(error) from None
         self._replacing[id] = _Replacing(new, self.caller, keep_old)
-        return later()  # type: ignore[no-any-return]  # stands for the pid that comes later
+        return later()  # type: ignore[no-any-return]  # `later()` means that the reply, a pid, comes later
 
     async def retry(self, id: str) -> None:
-        """A caller does not want to wait: try now."""
+        """Connect now, and revive the upstream if it is parked."""
         upstream = self._member(id)
         upstream.retry_now()
         if upstream.parked is not None:
@@ -178,18 +181,18 @@ class UpstreamManager(GenServer):
             raise Reject(NotRegistered(NO_PROCESS, id))
         return upstream
 
-    # --- upstreams come
+    # --- starting
 
     def _make(self, id: str, spec: UpstreamSpec) -> Upstream:
         try:
             upstream = Upstream(id, spec, self.federation)
-        except Exception as error:  # the caller that made the spec gets the error; the steward goes on
+        except Exception as error:  # the caller that made the spec gets the error; the manager goes on
             raise Reject(error) from error
         self.federation.arriving[upstream.serial] = upstream
         return upstream
 
     async def _run(self, upstream: Upstream) -> None:
-        """Start its tree."""
+        """Start the upstream's tree."""
         options = Options(label=f"upstream {upstream.name}")
         spec = child(UpstreamSupervisor, upstream).but(id=upstream.name, restart="temporary", options=options)
         ref = await start_child(self.federation.upstreams, spec)
@@ -199,7 +202,7 @@ class UpstreamManager(GenServer):
         self._downs[monitor(pid)] = lambda reason: self._on_down(upstream, reason)
 
     async def _revive(self, upstream: Upstream) -> None:
-        """Start it again, as soon as nothing of its last life is left."""
+        """Restart a tree, once the processes of the last one have ended."""
         if not self._wanted(upstream) or (upstream.pid is not None and is_alive(upstream.pid)):
             return
         for pid in (upstream.pid, upstream.line.pid):
@@ -210,7 +213,9 @@ class UpstreamManager(GenServer):
         try:
             await self._run(upstream)
         except ProcessExited:
-            self._later(upstream, _SOON)  # its supervisor is away, and not the upstream
+            self._later(
+                upstream, _SOON
+            )  # the supervisor of all upstreams is being restarted; the upstream itself has not failed
         except ActorError as error:
             upstream.pid = None
             self._park(upstream, error)
@@ -220,7 +225,7 @@ class UpstreamManager(GenServer):
             self.federation.members.get(upstream.id) is upstream or upstream.serial in self.federation.arriving
         )
 
-    # --- upstreams fall
+    # --- failures
 
     async def _on_down(self, upstream: Upstream, reason: ExitReason) -> None:
         upstream.on_stopped()
@@ -252,10 +257,10 @@ class UpstreamManager(GenServer):
         turn = self._turns[upstream.serial] = self._turns.get(upstream.serial, 0) + 1
         send_after(seconds, self.pid, _RestartDue(upstream, turn))
 
-    # --- upstreams go
+    # --- stopping
 
     async def _finish_replacement(self, id: str, new: Upstream) -> None:
-        """The new one is ready, or it is time."""
+        """The new upstream is ready, or its time is over: move the id, or give it up."""
         replacing = self._replacing.get(id)
         if replacing is None or replacing.new is not new:
             return
@@ -267,8 +272,10 @@ class UpstreamManager(GenServer):
             replacing.caller.fail(Unavailable(new.name, cause))
             return
         old = self.federation.members[id]
-        self.federation.run_in_worker(old, new)
-        await self._leave(old, old.spec.grace)  # first: what is said to leave ends, whatever becomes of this process
+        self.federation.hand_over(old, new)
+        await self._leave(
+            old, old.spec.grace
+        )  # first: an upstream that is marked as leaving is stopped even if this process dies now
         if old.level is not None:
             await supervise_job(self.federation.jobs, _restore_level, new, old.level)
         replacing.caller.reply(new.pid)
@@ -285,7 +292,7 @@ class UpstreamManager(GenServer):
 
     async def _on_drained(self, upstream: Upstream) -> None:
         if upstream.pid is not None and is_alive(upstream.pid):
-            await self._start_draining(upstream)  # the errand was ended, and not the upstream
+            await self._start_draining(upstream)  # the job was killed before the upstream had ended: start another one
             return
         upstream.limiter.close()
         upstream.limiter.abandon()
@@ -302,7 +309,7 @@ class UpstreamManager(GenServer):
         self._downs[monitor(pid)] = lambda _: then()
 
     def handle_info(self, message: Any) -> Any:
-        """A monitored process has ended, or a timer is due."""
+        """Handle the end of a monitored process, or a restart timer."""
         match message:
             case Down(ref=ref, reason=reason):
                 then = self._downs.pop(ref, None)
@@ -313,7 +320,6 @@ class UpstreamManager(GenServer):
                 return super().handle_info(message)
 
     def report_state(self) -> str:
-        """How many there are."""
         federation = self.federation
         return f"{len(federation.members)} upstreams, {len(federation.arriving)} arriving, {len(federation.leaving)} leaving"
 
@@ -324,20 +330,20 @@ def _error_of(reason: ExitReason) -> Exception:
 
 
 async def _wait_until_settled(upstream: Upstream, seconds: float) -> None:
-    """Wait until it is ready, or it is time."""
+    """Wait until the upstream is ready or parked, or the time is over."""
     until = current_node().now() + seconds
     while not upstream.settled and await upstream.changed(until):
         pass
 
 
 async def _restore_level(upstream: Upstream, level: str) -> None:
-    """Tell it what its predecessor was told, if it wants to hear that."""
+    """Set the log level of the replaced upstream at the new one, if that supports it."""
     with contextlib.suppress(GreenroomError):
         await upstream.set_level(level, upstream.spec.settings.request_timeout)
 
 
 async def _drain_and_stop(upstream: Upstream) -> None:
-    """Let what is under way come to its end, for as long as there is time, and end its tree."""
+    """Wait for the requests under way, within the grace, and stop the upstream's tree."""
     until = upstream.leave_by or 0.0
     while not upstream.limiter.idle and upstream.running and await upstream.changed(until):
         pass

@@ -1,1 +1,1 @@
-"""What a process does: the shapes that most processes take, and the calls that all of them share."""
+"""Behaviours: GenServer, routines, tasks and blocking threads, with the calls and starts that they share."""

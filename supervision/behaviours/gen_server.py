@@ -1,11 +1,11 @@
-"""GenServer: a process that keeps state and answers calls, one message at a time; and `CallbackServer`, which it shares with GenStatem.
+"""GenServer: a process that keeps state and answers calls, one message at a time; and its base class, shared with GenStatem.
 
 The instance is the state. A client calls methods by reference through a `Ref`; or sends any value, which reaches
 `handle_call`, `handle_cast` or `handle_info`. `def` callbacks run at once and must not block; `async def` callbacks
 run in a worker task, and the server takes no other message until they are done.
 
-Any holder of its `Ref` sends it messages. When it dies, each waiting caller hears why at once, links and monitors
-fire, and its supervisor decides.
+Any holder of its `Ref` sends it messages. When it dies, each waiting caller gets the reason at once, links and monitors
+fire, and its supervisor decides on a restart.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ if TYPE_CHECKING:
     from .process_start import PendingStart
 
 
-# --- What all behaviours with callbacks have in common: `init`, `terminate`, being stopped, suspended and looked into.
-# `terminate` comes before any message that waits, then the answer that is owed, then the death. A system message (`introspect`) is no
-# event: it passes a suspended server.
+# --- The base of behaviours with callbacks: `init`, `terminate`, stopping, suspending and introspection.
+# `terminate` comes before any waiting message, then the pending reply, then the exit. A system message (`introspect`) is no
+# event: a suspended server handles it.
 
 
 DEFERRED: Final = object()
-"""What `_handle` returns for an entry that a suspended server has put aside."""
+"""The result of `_otp_handle` for an entry that a suspended server has deferred."""
 _URGENT: Final = frozenset((SYSTEM, STOP, TERMINATE))
 
 
 class BadReturn(ActorError):
-    """A callback returned what it must not; the server crashes of it, as it would of any bug."""
+    """A callback returned a wrong value; the server crashes, as of any bug."""
 
 
 class CallbackServer(Behaviour):
@@ -78,31 +78,31 @@ class CallbackServer(Behaviour):
     traps_exit: ClassVar[bool] = False
     """Whether the process traps exits from the start, so that `terminate` runs when its supervisor stops it."""
     terminate_grace: ClassVar[float | None] = 5.0
-    """How long `terminate` may take after a crash, when no process waits that could end it."""
+    """How long `terminate` may take after a crash, when no supervisor bounds it."""
 
     _otp_shown_fields: ClassVar[
         dict[str, str]
-    ] = {}  # what `introspect` shows besides the fields, and the attribute behind it
+    ] = {}  # names that `introspect` shows besides the fields, and their attributes
     _otp_process: Process
     _otp_deferred: deque[MailboxEntry] | None
 
-    # --- callbacks, of which the behaviours tell
+    # --- callbacks, documented in the behaviours
 
     def init(self) -> Any:
-        """Get ready."""
+        """Initialise the server."""
 
     def terminate(self, reason: ExitReason) -> Any:
         """Clean up."""
 
     def report_state(self) -> str:
-        """What a crash report says of the state, in a line."""
+        """The state as one line, for crash reports."""
         return safe_repr.fields(getattr(self, "__dict__", {}))
 
     # --- for callbacks
 
     @property
     def process(self) -> Process:
-        """This process: its node, its label, and who is told when it dies (`await_death`)."""
+        """The process of this server, for code that builds on the engine."""
         return self._otp_process
 
     @property
@@ -111,15 +111,15 @@ class CallbackServer(Behaviour):
         return self._otp_process.pid
 
     def ref(self) -> Ref[Any]:
-        """A handle on this server, to give away."""
+        """A `Ref` of this server."""
         return Ref.of(self._otp_process)
 
     def report_unexpected(self, kind: str, text: str) -> None:
-        """Report an `Unexpected` of this kind: something came, or failed, that no caller waits for."""
+        """Report an `Unexpected` of this kind: a message without a handler, or a failure without a waiting caller."""
         process = self._otp_process
         process.node.reports.emit(Unexpected(pid=process.pid, label=process.label, kind=kind, message=text))
 
-    # --- entries that all of them treat alike
+    # --- entries that all behaviours handle alike
 
     @classmethod
     @final
@@ -134,7 +134,7 @@ class CallbackServer(Behaviour):
             process.trap_exit = True
 
     def _otp_enter_loop(self, process: Process, first: Any) -> None:
-        """Go on as the behaviour of a process that has run already; `first` is what to do before any message."""
+        """Become the behaviour of a running process; `first` is the action before any message."""
         raise NotImplementedError
 
     def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
@@ -142,7 +142,7 @@ class CallbackServer(Behaviour):
         return self.init()
 
     def _otp_handle_common(self, entry: MailboxEntry) -> object:
-        """Begin with an entry that is no event: a system message, or the end."""
+        """Handle an entry that is no event: a system message, `terminate`, or a request to stop."""
         kind = entry[0]
         if kind == SYSTEM:
             return entry[1](self)
@@ -162,10 +162,10 @@ class CallbackServer(Behaviour):
         parent = process.parent
         if parent is not None and (message.pid == parent.pid or not parent.is_remote):
             return message.pid == parent.pid
-        return message.pid == process.node.root_pid()  # also of one whose parent is on another node: this one closes
+        return message.pid == process.node.root_pid()  # the closing node, also when the parent is on another node
 
     def _otp_reject_start(self, entry: MailboxEntry, value: object) -> None:
-        """`init` returned something else than a beginning."""
+        """Handle a result of `init` with which the server does not start."""
         starting: PendingStart = entry[3]
         process = self._otp_process
         match value:
@@ -185,7 +185,7 @@ class CallbackServer(Behaviour):
         lifecycle.begin_exit(self._otp_process, reason)
 
     def _otp_end_with_error(self, entry: MailboxEntry, error: BaseException) -> None:
-        """An invocation raised: the process ends of its error."""
+        """End the process because an invocation raised."""
         reason = error.reason if isinstance(error, Quit) else Crash(error)
         kind = entry[0]
         if kind == INIT:
@@ -202,7 +202,7 @@ class CallbackServer(Behaviour):
     def _otp_stop(
         self, reason: ExitReason, entry: MailboxEntry | None = None, answer: tuple[Caller[Any], Any] | None = None
     ) -> None:
-        """Begin to end: terminate comes next, before any message; then the answer that is owed; then the death."""
+        """Begin to stop: `terminate` comes next, before any message; then the pending reply; then the exit."""
         process = self._otp_process
         if entry is not None and not is_orderly(reason):
             self._otp_crashed(reason, entry)
@@ -230,25 +230,25 @@ class CallbackServer(Behaviour):
         self._otp_process.node.reports.emit(make_crash_report(self, reason, entry, during))
 
     def _otp_summary(self) -> str:
-        """What a crash report says of the state: what `report_state` says, and what the behaviour knows besides."""
+        """The state for crash reports: `report_state`, and what the behaviour adds."""
         return self.report_state()
 
     # --- suspended
 
     def _otp_idle_activity(self) -> int:
-        """How the process rests, once it may."""
+        """The activity of the process while it is idle and not suspended."""
         return IDLE
 
     def _otp_defer_if_suspended(self, entry: MailboxEntry) -> bool:
-        """Put an entry aside if the server is suspended and it is not urgent; whether that was so."""
+        """Defer an entry if the server is suspended and the entry is not urgent; whether it was deferred."""
         if self._otp_deferred is None or entry[0] in _URGENT or self._otp_is_parents_exit(entry):
             return False
         self._otp_deferred.append(entry)
-        self._otp_process.exempt -= entry[0] not in EXEMPT  # a bound counts what is kept, too
+        self._otp_process.exempt -= entry[0] not in EXEMPT  # the bound counts deferred entries too
         return True
 
     def _otp_suspend(self) -> None:
-        """Keep what comes until `_take_up`; only what is urgent is still done."""
+        """Defer entries until `_otp_resume`; only urgent ones are still handled."""
         if self._otp_deferred is None:
             self._otp_deferred = deque()
             self._otp_process.idle_activity = DOZING
@@ -266,17 +266,17 @@ class CallbackServer(Behaviour):
 watchdog.mark_handler_runner(CallbackServer._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
-# --- What a server says of its own crash: what it was at, for whom, and in what state.
+# --- The crash report of a server: the message, the caller and the state.
 
 
 def make_crash_report(
     server: CallbackServer, reason: ExitReason, entry: MailboxEntry | None, during: str
 ) -> CrashReport:
-    """The report; `entry` is what was being handled, None when a task of the server crashed."""
+    """Make the report; `entry` is the entry being handled, None when a task of the server crashed."""
     process = server._otp_process
     try:
         state = server._otp_summary()
-    except BaseException as broken:  # noqa: BLE001 - a report must come out whatever a user's summary does
+    except BaseException as broken:  # noqa: BLE001 - the report must be made whatever a user's report_state does
         state = f"(report_state raised {type(broken).__name__}: {broken})"
     caller: Caller[Any] | None = entry[-1] if entry is not None and entry[0] in (CALL, ASK) else None
     return CrashReport(
@@ -295,18 +295,18 @@ def make_crash_report(
 # --- The server with calls, casts and messages.
 
 
-# --- The loop of a server: how an entry of its mailbox becomes a callback, and what the callback returns an action.
-# `GenServer` is this and the callbacks. The order is OTP's: what a callback asked to be done next comes before any message,
-# `terminate` comes before the answer of a call that stops, and the answer before the death. A system message (`introspect`)
-# is no message: it passes a suspended server, and leaves the event timer alone.
+# --- The loop of a server: from a mailbox entry to a callback, and from its result to an action.
+# `GenServer` adds the callbacks. The order is OTP's: a `Continue` comes before any message, `terminate` before the reply of
+# a call that stops, and the reply before the exit. A system message (`introspect`) is no message: a suspended server handles
+# it, and it does not affect the event timer.
 
 _ANSWERABLE: Final = (CALL, ASK, CAST)  # a method may be cast as well as called: then its answer is dropped
 _MESSAGES: Final = (INFO, SIGNAL)
-_NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a timeout that lies in the mailbox when one is armed is void
+_NO_MESSAGE: Final = frozenset((SYSTEM, TIMEOUT))  # a queued timeout is void once another is armed
 
 
 class _Timer:
-    """One arming of the event timer: an entry that another one left in the mailbox is void."""
+    """One arming of the event timer: mailbox entries of an earlier arming are ignored."""
 
     __slots__ = ("handle",)
 
@@ -328,7 +328,7 @@ class GenServerLoop(CallbackServer):
         super().__init_subclass__(**options)
         cls._otp_methods = {}
 
-    # --- callbacks: GenServer tells what they are for
+    # --- callbacks, documented in GenServer
 
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """Handle a request sent by `ask`."""
@@ -340,7 +340,7 @@ class GenServerLoop(CallbackServer):
         """Handle any other message."""
 
     def handle_continue(self, token: Any) -> Any:
-        """Do what a callback asked to be done next."""
+        """Handle a `Continue`."""
 
     # --- entries in
 
@@ -362,7 +362,7 @@ class GenServerLoop(CallbackServer):
         return READY if value is None else value
 
     def _otp_method(self, method: Any) -> Callable[..., Any]:
-        """What to run for a method reference, when `_methods` does not know it yet."""
+        """The function to run for a method reference that is not in `_otp_methods` yet."""
         return find_method(type(self), method)
 
     def _otp_handle(self, entry: MailboxEntry) -> object:
@@ -490,7 +490,7 @@ class GenServerLoop(CallbackServer):
     # --- the event timer
 
     def _otp_arm(self, seconds: float) -> None:
-        """Nothing at all for so long. Unlike an event timeout, 0 is late when a message is waiting already."""
+        """Arm the idle timeout. Unlike an event timeout, 0 has no effect when a message is waiting already."""
         if seconds > 0 or all(entry[0] in _NO_MESSAGE for entry in self._otp_process.mailbox or ()):
             self._otp_arm_for(seconds, IDLE_TIMEOUT)
 
@@ -522,7 +522,10 @@ class GenServerLoop(CallbackServer):
 
 
 def _does_not_fit(error: BaseException) -> bool:
-    """Whether a call never began because its arguments do not fit the method: then it is the caller's fault alone."""
+    """Whether a call failed because its arguments do not fit the method, which is the caller's error alone."""
+    # Python raises the same TypeError for a wrong call inside the method. The innermost frame of the traceback tells them apart:
+    # when the arguments do not fit, the method's own frame never began. Binding `inspect.signature` first would cost each call
+    # several microseconds.
     trace = error.__traceback__
     if not isinstance(error, TypeError) or trace is None:
         return False
@@ -535,7 +538,7 @@ _CALLING_CODE = (GenServerLoop._otp_handle.__code__, Process.drain.__code__, CAL
 watchdog.mark_handler_runner(GenServerLoop._otp_set_up.__code__, lambda frame: frame["self"]._otp_process)
 
 
-__all__ = ["Action", "BadReturn", "Begun", "GenServer"]
+__all__ = ["BadReturn", "CallbackResult", "GenServer", "InitResult"]
 
 CallbackResult = Reply | NoReply | Stop
 InitResult = Continue | EventTimeout | NoReply | Ignore | Stop
@@ -544,8 +547,7 @@ InitResult = Continue | EventTimeout | NoReply | Ignore | Stop
 class GenServer(GenServerLoop):
     """Derive from it; ``await start(Counter, 2)`` makes a process of it.
 
-    The constructor keeps the arguments, and runs in the new process, as `init` does. Whatever either raises is raised
-    from `start` as `StartFailed`.
+    The constructor and `init` run in the new process. An error of either is raised from `start` as `StartFailed`.
     """
 
     __slots__ = ()
@@ -557,7 +559,7 @@ class GenServer(GenServerLoop):
     # --- callbacks
 
     def init(self) -> InitResult | Awaitable[InitResult | None] | None:
-        """Get ready; `start` returns when this does.
+        """Initialise the server; `start` returns when this does.
 
         Return None, `Continue(token)` to go on in `handle_continue` before any message, `NoReply(idle_after=…)` or
         `EventTimeout(…)` to be woken, `IGNORE` not to run, or `Stop(reason)`.
@@ -575,40 +577,40 @@ class GenServer(GenServerLoop):
         return None
 
     def handle_info(self, message: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
-        """Handle any other message: `Down`, `Exit`, `Timeout`, what timers and plain `send` bring."""
+        """Handle any other message: `Down`, `Exit`, `Timeout`, and those of timers and plain `send`."""
         self.report_unexpected("message", safe_repr.short(message))
         return None
 
     def handle_continue(self, token: Any) -> NoReply | Stop | Awaitable[NoReply | Stop | None] | None:
-        """What a callback asked to be done next."""
+        """Handle the `Continue(token)` that a callback returned, before any message."""
         message = f"{type(self).__name__} asked to continue with {token!r} but has no handle_continue"
         raise BadReturn(message)
 
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
-        """The server ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
+        """Clean up before the exit. Not called when the server is killed, or dies of an untrapped signal."""
 
     # --- for callbacks
 
     @property
     def caller(self) -> Caller[Any]:
-        """The caller of the call that is being handled. Keep it, return `later()`, and answer it when you can."""
+        """The caller of the current call. Keep it and return `later()` to answer it later."""
         call = self._otp_call
         if call is None:
             process = self._otp_process
             if process.activity != INLINE:
-                message = "there is no caller: what is being handled is not a call"
+                message = "there is no caller: the current message is not a call"
                 raise ActorError(message)
             call = self._otp_call = Caller(process.node, process, process.inline_caller)
         return call
 
 
-# --- Method references: which function of a server a client means.
+# --- Method references: from the method that a client names to the function of the server.
 
 
 def find_method(cls: type[GenServerLoop], method: Any) -> Callable[..., Any]:
-    """The most derived override of `method`, remembered by the class. Plain functions of the server stay.
+    """The most derived override of `method`, cached in the class; a plain function is returned as it is.
 
-    For what is no method of that class: a function that rejects the call, so that it is the caller who is told.
+    For anything else a function that rejects the call, so that the caller gets the error and the server goes on.
     """
     name = getattr(method, "__name__", None)
     if name is not None and any(vars(base).get(name) is method for base in cls.__mro__):

@@ -1,4 +1,4 @@
-"""Starting a process in OTP's sense: the starter goes on when `init` is done, or hears why it did not come through."""
+"""Starting processes as OTP does: the starter goes on when `init` is done, or gets the reason why it failed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PENDING = object()
 
 
 class PendingStart:
-    """One start under way: `outcome` is None when it went well, else the error for the starter."""
+    """One start in progress: `outcome` becomes None when it succeeds, else the error for the starter."""
 
     __slots__ = ("future", "outcome", "parent", "process")
 
@@ -54,7 +54,7 @@ class PendingStart:
         self.future: asyncio.Future[None] | None = None
 
     def done(self) -> None:
-        """`init` came through."""
+        """Note that `init` succeeded, and wake the starter."""
         if self.outcome is PENDING:
             self.outcome = None
             if self.future is not None:
@@ -62,15 +62,15 @@ class PendingStart:
                 self._wake()
 
     def fail(self, error: ActorError) -> None:
-        """`init` did not come through; the starter hears of it when the process is gone, and its name is free."""
+        """Note that `init` failed; the starter gets the error when the process has exited and its name is free."""
         if self.outcome is PENDING:
             self.outcome = error
             if self.parent is not None:
-                # The starter is told by an exception; an exit signal on top of it would end the starter.
+                # The starter gets an exception; an exit signal along the link would end it as well.
                 links.unlink(self.parent, self.process)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process is gone."""
+        """Fail the start, if it is not done, and wake the starter."""
         self.fail(start_error(reason, self.process))
         self._wake()
 
@@ -80,7 +80,7 @@ class PendingStart:
 
 
 def start_error(reason: ExitReason, what: object) -> StartFailed:
-    """The error for the starter. A crash is its cause, also one that a supervisor wrapped: its child's."""
+    """The `StartFailed` for the starter. A crash is its cause, also that of a child which a supervisor wrapped."""
     error = StartFailed(reason, what)
     root: object = reason
     while isinstance(root, Shutdown):
@@ -95,8 +95,8 @@ class Options:
     """How to start a process; `await Options(name="hits").start(Counter, 2)`.
 
     `name` is local, or a `Via` of another registry. `timeout` bounds `init` (None: no bound). `mailbox` bounds the
-    mailbox by count. `kill_grace` is how long killed code of this process may take to unwind (None: as the node says).
-    `label` is what reports and the tree call it, by default the class's name.
+    mailbox by count. `kill_grace` is how long killed code of this process may take to unwind (None: the node's).
+    `label` is its name in reports and the tree, by default the class's name.
     """
 
     name: Hashable | Via | None = None
@@ -123,7 +123,7 @@ class Options:
         return replace(self, **changes)
 
     def start(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
-        """Start a process that lives on its own."""
+        """Start a process without a link."""
         return launch(self, server, args, kwargs)
 
     def start_link(self, server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
@@ -157,7 +157,7 @@ _DEFAULT = Options()
 def start(server: Callable[P, S], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Ref[S]]:
     """Start a server and wait for its `init`; the arguments are its constructor's.
 
-    Raises `StartFailed` with the reason when it does not come up, `StartIgnored` when it chose not to.
+    Raises `StartFailed` with the reason when it does not start, `StartIgnored` when its `init` returned `IGNORE`.
     """
     return launch(_DEFAULT, server, args, kwargs)
 
@@ -172,7 +172,7 @@ async def start_monitor(server: Callable[P, S], /, *args: P.args, **kwargs: P.kw
     return await _DEFAULT.start_monitor(server, *args, **kwargs)
 
 
-async def launch(  # noqa: PLR0913 - what, with what, and for whom
+async def launch(  # noqa: PLR0913 - one internal function behind several public ones
     options: Options,
     server: Any,
     args: tuple[Any, ...],
@@ -182,9 +182,9 @@ async def launch(  # noqa: PLR0913 - what, with what, and for whom
     made: Callable[[Process], object] | None = None,
     parent: Process | None = None,
 ) -> Ref[Any]:
-    """Make the process, run its `init`, and come back with it alive. `made` is called before anything of it runs.
+    """Make a process, run its constructor and `init`, and return its `Ref`. `made` is called before its code runs.
 
-    `link` ties it to the calling process; `parent` to one that has asked for it, and may be on another node.
+    `link` links it to the calling process; `parent` to a process that requested it, which may be on another node.
     """
     if link:
         parent = current_process("start a linked process")
@@ -227,8 +227,8 @@ async def launch(  # noqa: PLR0913 - what, with what, and for whom
 def _set_up(
     process: Process, parent: Process | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> PendingStart | None:
-    """Run the constructor and `init`, as far as they go without waiting; None when that is all."""
-    starting: PendingStart | None = None  # most need none: their `init` is over when it returns
+    """Run the constructor and `init` until they first wait; None when that was all."""
+    starting: PendingStart | None = None  # most starts need none: their `init` does not wait
     context = process.own_context()
     process.activity = RUNNING
     try:
@@ -242,9 +242,9 @@ def _set_up(
             context.run(process.handle_result, (INIT, args, kwargs, starting), value)
     if process.activity != WORKING:  # pyright: ignore[reportUnnecessaryComparison] - what was called may have changed it
         if len(context) == 1:
-            process.context = None  # nothing in it but who we are: most of what an idle process would weigh
+            process.context = None  # it holds only the current process, and is most of an idle process's memory: made again when needed
         if starting is not None and process.life:
-            process.add_exit_waiter(starting)  # the starter hears of it first, and gets no exit signal besides
+            process.add_exit_waiter(starting)  # called before the link fires, so that the starter gets no exit signal
         if process.life or process.mailbox is not None:
             process.settle()
         else:
@@ -253,7 +253,7 @@ def _set_up(
 
 
 def _refusal_error(node: Node, server: Any, parent: Process | None) -> Exception:
-    """Why nothing can be started."""
+    """The error for a start that cannot begin."""
     if node.leaks and is_abandoned():
         return ActorError("the starting process is gone: its code was abandoned when it did not unwind in time")
     if parent is not None and parent.life:
@@ -265,20 +265,20 @@ def _refusal_error(node: Node, server: Any, parent: Process | None) -> Exception
 
 
 async def _raise_outcome(starting: PendingStart, options: Options) -> None:
-    """Wait for a start that was not over at once, and raise what came of it."""
+    """Wait for a start that was not done at once, and raise its error."""
     process = starting.process
     if process.life != GONE and starting.outcome is not None:
         await wait_until_started(starting, options.timeout)
     if starting.outcome is None:
         return
     if is_via(options.name):
-        options.name.unregister(process.pid)  # the node frees its own names itself
+        options.name.unregister(process.pid)  # the node frees names of its own table
     assert isinstance(starting.outcome, ActorError)
     raise starting.outcome
 
 
 async def wait_until_started(starting: PendingStart, seconds: float | None) -> None:
-    """Wait until the process is up, or gone; one that takes longer than `seconds` is killed."""
+    """Wait until the process has started or exited; it is killed after `seconds`."""
     process = starting.process
     future = starting.future = process.node.loop.create_future()
     process.add_exit_waiter(starting)
@@ -286,7 +286,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
     if starter is None or starter.worker is not asyncio.current_task():
         starter = None
     else:
-        starter.waiting_on = process  # an `init` that calls its own starter would wait for itself
+        starter.waiting_on = process  # an `init` that calls its starter is refused as a cycle of calls
     try:
         if seconds is None:
             await future
@@ -300,7 +300,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
             if timed_out and isinstance(starting.outcome, StartFailed):
                 starting.outcome = StartTimeout(seconds, starting.outcome.reason, process)
     except asyncio.CancelledError:
-        # No caller will ever know of this process: take it down again, and not the starter with it.
+        # The caller will never get a handle: end the process again, without an exit signal to the starter.
         if process.activity != DEAD:
             if starting.parent is not None:
                 links.unlink(starting.parent, process)
@@ -311,7 +311,7 @@ async def wait_until_started(starting: PendingStart, seconds: float | None) -> N
             starter.waiting_on = None
 
 
-# --- A process that does things of its own first, and then becomes a server: OTP's `proc_lib:start_link` and `enter_loop`.
+# --- A process that runs its own function first, and then becomes a server: OTP's `proc_lib:start_link` and `enter_loop`.
 
 
 class _StartingRoutine(Routine):
@@ -327,7 +327,7 @@ class _StartingRoutine(Routine):
 async def start_routine(function: Callable[P, Awaitable[object]], /, *args: P.args, **kwargs: P.kwargs) -> Ref[Any]:
     """Run `function` as a process, and wait until it calls `acknowledge`.
 
-    Raises `StartFailed` when it ends before that, with the reason.
+    Raises `StartFailed` with the reason when it exits before that.
     """
     return await _start_routine(function, args, kwargs, link=False)
 
@@ -351,7 +351,7 @@ async def _start_routine(function: Callable[..., Awaitable[object]], args: Any, 
 
 
 def acknowledge() -> None:
-    """Tell the caller that waits in `start_routine` that this process is ready. Void in a process that is to end already."""
+    """Tell the waiting `start_routine` that this process is ready. A no-op in a dying process."""
     process = current_process("acknowledge its start")
     behaviour = process.behaviour
     if isinstance(behaviour, _StartingRoutine) and not process.life:
@@ -359,11 +359,11 @@ def acknowledge() -> None:
 
 
 def become(server: CallbackServer, *, name: Hashable | Via | On | None = None, first: object = None) -> NoReturn:
-    """Go on as `server`, with its mailbox, its links and its names; `init` is not called. Acknowledges the start.
+    """Make the calling process go on as `server`, with its mailbox, links and names. Acknowledges the start.
 
-    Call it in the process's own function, where no `finally` or `async with` is open that has to stay open. `name` is
-    the one that it goes by: it must be registered, and to this process. `first` is what `init` might have returned: a
-    `NoReply` of a GenServer, the `Next` of a state machine.
+    It raises, so call it in the process's own function, outside of any `finally` or `async with` that has to stay open.
+    `init` is not called. `name`, if given, must be registered to this process. `first` is what `init` might have
+    returned: a `NoReply` of a GenServer, the `Next` of a state machine.
     """
     process = current_process("become a server")
     behaviour = process.behaviour

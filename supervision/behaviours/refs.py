@@ -1,7 +1,7 @@
-"""Asking a process something: what `gen` is to OTP's behaviours. `Ref` is the typed handle that calls go through.
+"""`Ref`, the typed handle on a process, with calls, casts and requests: the counterpart of OTP's `gen`.
 
-A call to an idle process with a plain `def` handler runs on the spot,
-inside that process's context and under its crash boundary; every other goes through the mailbox.
+A call to an idle process with a plain `def` handler runs inline, on the caller's stack, in that process's context and
+with its crash boundary; every other call goes through the mailbox.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 5.0
 SPECIAL_RESULTS: Final = ACTIONS | {COROUTINE}
-# Never filled: a dict of its own would be a third of what a cast weighs that waits in a mailbox.
+# Shared by all casts without keywords, and never filled: a dict of its own would be a third of the memory of a queued cast.
 _NO_KEYWORDS: Final[dict[str, Any]] = {}
 _get_ident = threading.get_ident
 
@@ -57,8 +57,8 @@ class Ref(Generic[S]):
     """A typed handle on a process, by pid or by name.
 
     ``await ref.call(Counter.add, 2)`` calls a method of the server by reference, checked by mypy and pyright;
-    ``ref.cast(Counter.add, 2)`` asks without waiting. `ask`, `tell` and `send` reach `handle_call`, `handle_cast` and
-    `handle_info` with any message.
+    ``ref.cast(Counter.add, 2)`` does not wait. `ask`, `tell` and `send` pass any message to `handle_call`, `handle_cast`
+    and `handle_info`.
     """
 
     __slots__ = ("_process", "_seconds", "target")
@@ -90,7 +90,7 @@ class Ref(Generic[S]):
 
     @property
     def seconds(self) -> float | None:
-        """How long its calls may take; None is for ever."""
+        """The timeout of its calls; None waits for ever."""
         return self._seconds
 
     def within(self, seconds: float | None) -> Ref[S]:
@@ -117,10 +117,10 @@ class Ref(Generic[S]):
     @overload
     async def call(self, method: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     async def call(self, method: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Have the process run one of its methods, and wait for what it returns.
+        """Call a method of the server, and wait for its result.
 
-        Raises `ProcessExited` as soon as the process dies, `CallTimeout` at the deadline, whatever `Reject` carries,
-        and `TypeError` when the arguments do not fit (the server never notices).
+        Raises `ProcessExited` as soon as the process exits, `CallTimeout` at the deadline, the error of a `Reject`,
+        and `TypeError` when the arguments do not fit (the server is not affected).
         """
         process = self._process
         if process is None:
@@ -151,12 +151,12 @@ class Ref(Generic[S]):
         try:
             return await answer
         finally:
-            del answer  # as in `Caller.__await__`
+            del answer  # a cycle break, as in `Caller.__await__`
 
     def _special(
         self, process: Process, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], value: Any
     ) -> Awaitable[Any]:
-        """An inline handler returned a coroutine or an action, took hold of its caller, or ended its own process."""
+        """Go on after an inline handler that returned a coroutine or an action, used its caller, or ended its process."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.inline_caller)
         server._otp_call = caller
@@ -170,7 +170,7 @@ class Ref(Generic[S]):
         return await_answer(process, caller, self._seconds)
 
     def _failed(self, process: Process, entry: MailboxEntry, error: BaseException) -> Awaitable[Any]:
-        """An inline handler raised."""
+        """Go on after an inline handler that raised."""
         server: Any = process.behaviour
         caller: Caller[Any] = server._otp_call or Caller(process.node, process, process.inline_caller)
         process.add_exit_waiter(caller)
@@ -191,7 +191,7 @@ class Ref(Generic[S]):
         return send_call(process, (CALL, method, args, kwargs, caller), caller, self._seconds)
 
     async def _across(self, process: Process, again: Callable[[Ref[S]], Coroutine[Any, Any, Any]]) -> Any:
-        # From a task of another thread's loop: the call itself has to run in the node's.
+        # From a task of another thread's loop: the call has to run in the node's loop.
         ref: Ref[S] = (
             Ref.of(process).within(self._seconds) if not process.is_remote else Ref(self.target, self._seconds)
         )
@@ -212,7 +212,7 @@ class Ref(Generic[S]):
             raise exit_error(NO_CONNECTION, process) from None  # the other loop ended in the middle of it
 
     def cast(self, method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Have the process run one of its methods, some time; no answer comes back. False when it is gone or its mailbox full."""
+        """Send a method call without waiting for a result. False when the process has exited or its mailbox is full."""
         process = self._process
         if process is not None:
             quick = process.fast_append
@@ -222,7 +222,7 @@ class Ref(Generic[S]):
         return self._post((CAST, method, args, kwargs))
 
     def now(self, method: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        """As `cast`, but an idle process runs it on the spot, and what it returns is returned. None where it has to wait."""
+        """As `cast`, but an idle process runs it inline, and its result is returned. None when the message was queued."""
         process = self._process
         if process is None or not _is_free(process):
             self._post((CAST, method, args, kwargs))
@@ -235,7 +235,7 @@ class Ref(Generic[S]):
     # --- messages
 
     def send_now(self, message: object) -> bool:
-        """As `send`, but an idle process takes it on the spot."""
+        """As `send`, but an idle process handles it inline."""
         process = self._process
         if process is None or not _is_free(process):
             return self._post((INFO, message))
@@ -244,7 +244,7 @@ class Ref(Generic[S]):
         return True
 
     async def ask(self, request: object) -> Any:
-        """Send a request to `handle_call`, and wait for the answer."""
+        """Send a request to `handle_call`, and wait for the reply."""
         process = self._process or self._find()
         if _get_ident() != process.node.thread:
             return await self._across(process, lambda ref: ref.ask(request))
@@ -254,11 +254,11 @@ class Ref(Generic[S]):
         return await send_call(process, (ASK, request, caller), caller, self._seconds)
 
     def tell(self, request: object) -> bool:
-        """Send a request to `handle_cast`. False when no process will get it."""
+        """Send a request to `handle_cast`. False when it cannot be delivered."""
         return self._post((TELL, request))
 
     def send(self, message: object) -> bool:
-        """Send a message to `handle_info`, or to `receive`. False when no process will get it."""
+        """Send a message to `handle_info`, or to `receive`. False when it cannot be delivered."""
         return self._post((INFO, message))
 
     def _post(self, entry: MailboxEntry) -> bool:
@@ -284,7 +284,7 @@ class Ref(Generic[S]):
 
 
 def _is_free(process: Process) -> bool:
-    """Whether a message may be handled on the sender's stack."""
+    """Whether a message may be handled inline, on the sender's stack."""
     node = process.node
     if process.activity or _get_ident() != node.fast_thread:
         return False
@@ -295,7 +295,7 @@ def _is_free(process: Process) -> bool:
 
 
 def _run_inline(process: Process, entry: MailboxEntry, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Handle an entry that no caller waits for, of a process that is free, as the pump would; returns what the handler did."""
+    """Handle an entry without a waiting caller inline, as the pump would; returns the handler's result."""
     process.node.inline_left -= 1
     process.activity = INLINE
     process.inline_caller = None
@@ -304,12 +304,12 @@ def _run_inline(process: Process, entry: MailboxEntry, function: Callable[..., A
     try:
         value = (process.context or process.own_context()).run(function, behaviour, *args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
-        behaviour._otp_call = None  # what it took for its caller's is no call
+        behaviour._otp_call = None  # a handler may have used `caller`, but there is none
         process.on_error(entry, error)
     else:
         behaviour._otp_call = None
         if type(value) is COROUTINE:
-            process.run_in_worker(value, entry)  # of a process that is dying it is closed
+            process.run_in_worker(value, entry)  # closed there if the process is dying
         elif value is not None and not process.life and (entry[0] != CAST or type(value) in ACTIONS):
             process.on_return(entry, value)
     if process.activity == INLINE:
@@ -326,14 +326,14 @@ watchdog.mark_handler_runner(CALL_CODE, lambda frame: frame.get("process"))
 watchdog.mark_handler_runner(INLINE_CODE, lambda frame: frame.get("process"))
 
 
-# --- For clients of behaviours: stop one, ask several, ask now and look for the answer later.
+# --- For clients of behaviours: stop a server, call several, send a request and await the reply later.
 
 
 async def stop(who: object, reason: object = NORMAL, timeout: float | None = None) -> None:
-    """End a behaviour in order, from outside, and wait until it is gone.
+    """Stop a behaviour in order, and wait until it has exited.
 
-    It finishes the message it is at, runs `terminate`, and exits with `reason`. Raises `ProcessExited` when it ended
-    for another reason or is not there, `CallTimeout` when it has not ended in time (it may still).
+    It finishes its current message, runs `terminate`, and exits with `reason`. Raises `ProcessExited` when it exited
+    for another reason or does not exist, `CallTimeout` when it has not exited in time (it may still do so).
     """
     why = as_reason(reason)
     check_seconds(timeout)
@@ -359,16 +359,16 @@ async def stop(who: object, reason: object = NORMAL, timeout: float | None = Non
 
 
 class Request(Generic[R]):
-    """A call that was sent and is not awaited yet. It is answered exactly once, like any call.
+    """A call that was sent and is awaited later. It has exactly one outcome, like any call.
 
-    `wait` may be tried again after a timeout; `abandon` drops an answer that still comes. A missing process is an
-    answer, too: sending never raises it, waiting does.
+    `wait` may be tried again after a timeout; `abandon` drops a late reply. Sending to a missing process raises nothing;
+    the error comes from `wait`.
     """
 
     __slots__ = ("_caller", "label")
 
     def __init__(self, caller: Caller[R], label: object = None) -> None:
-        """`label` is the sender's own mark, for collections."""
+        """`label` is any value, to tell requests of a collection apart."""
         self._caller = caller
         self.label = label
 
@@ -377,33 +377,33 @@ class Request(Generic[R]):
 
     @property
     def done(self) -> bool:
-        """Whether the answer, or the error instead of it, has come."""
+        """Whether the reply, or an error instead of it, has come."""
         return self._caller.over
 
     async def wait(self, timeout: float | None = DEFAULT_TIMEOUT) -> R:
-        """The answer. `CallTimeout` leaves the request open."""
+        """Wait for the reply. `CallTimeout` leaves the request open."""
         check_seconds(timeout)
         future = self._caller._future
         done, _ = await asyncio.wait((future,), timeout=timeout)
         if not done:
             raise CallTimeout(timeout or 0.0, self._caller._callee)
-        if future.cancelled():  # its own error, or the waiting task would take itself for cancelled
+        if future.cancelled():  # not `CancelledError`, which would look like a cancellation of the waiting task
             raise ActorError(f"{self!r} was abandoned")
         return future.result()
 
     def result(self) -> R:
-        """The answer, of one that is done. Raises what `wait` would."""
+        """The reply of a request that is done. Raises the same errors as `wait`."""
         future = self._caller._future
         if not future.done() or future.cancelled():
             raise ActorError(f"{self!r} {'was abandoned' if future.done() else 'has no answer yet'}")
         return future.result()
 
     def when_done(self, act: Callable[[], object]) -> None:
-        """Have `act` called in the loop's next turn when it is done, or abandoned; for callers that cannot wait."""
+        """Call `act` in the loop's next turn after the request is done or abandoned; for callers that cannot wait."""
         self._caller.on_over(act)
 
     def abandon(self) -> None:
-        """Give the answer up: if it still comes, it is dropped."""
+        """Stop waiting: a late reply is dropped."""
         self._caller._future.cancel()
         self._caller._settle(None, None)
 
@@ -411,12 +411,12 @@ class Request(Generic[R]):
 def request(
     ref: Ref[S], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> Request[Any]:
-    """Send a call by method reference, and wait for it later."""
+    """Send a call by method reference; its reply is awaited later."""
     return _send(ref, lambda caller: (CALL, method, args, kwargs, caller))
 
 
 def ask_later(ref: Ref[Any], message: object, label: object = None) -> Request[Any]:
-    """Send a request to `handle_call`, and wait for it later."""
+    """Send a request to `handle_call`; its reply is awaited later."""
     return _send(ref, lambda caller: (ASK, message, caller), label)
 
 
@@ -437,12 +437,12 @@ def _send(ref: Ref[Any], entry: Callable[[Caller[Any]], MailboxEntry], label: ob
 
 @dataclass(slots=True)
 class Requests:
-    """Several requests under way, answered in whatever order; each may have a label, to tell what was asked."""
+    """A collection of open requests, answered in any order; each may have a label to tell them apart."""
 
     _open: dict[Request[Any], None] = field(default_factory=dict["Request[Any]", None])
 
     def add(self, request: Request[Any], label: object = None) -> None:
-        """Wait for this one too. It cannot be in here twice."""
+        """Add a request. Raises `ValueError` if it is in the collection already."""
         if request in self._open:
             raise ValueError(f"{request!r} is in this collection already")
         if label is not None:
@@ -456,7 +456,7 @@ class Requests:
         return iter(tuple(self._open))
 
     async def next(self, timeout: float | None = DEFAULT_TIMEOUT) -> Request[Any] | None:
-        """The next that is answered, taken out of here; None when none are left. `CallTimeout` leaves all open."""
+        """Remove and return the next answered request; None when none are left. `CallTimeout` leaves all open."""
         check_seconds(timeout)
         if not self._open:
             return None
@@ -469,7 +469,7 @@ class Requests:
         raise CallTimeout(timeout or 0.0, f"none of {len(self._open)} processes", "answer")
 
     def abandon(self) -> None:
-        """Give these answers up: any that still comes is dropped, and the collection is empty."""
+        """Abandon all requests: late replies are dropped, and the collection is empty."""
         for each in self._open:
             each.abandon()
         self._open.clear()
@@ -477,7 +477,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class MultiCallResult(Generic[R]):
-    """What came back from several: `replies` by ref, and `missing` with the reason for each that did not answer."""
+    """The result of `multi_call`: `replies` by ref, and `missing` with the error of each server that did not answer."""
 
     replies: dict[Ref[Any], R]
     missing: dict[Ref[Any], Exception]
@@ -490,7 +490,7 @@ async def multi_call(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> MultiCallResult[Any]:
-    """Ask all of them the same at once; each has its own ref's deadline, and one that dies does not spoil the others' answers."""
+    """Call the same method of several servers at once. Each call has its own ref's deadline; a failed one is in `missing`."""
     asked = list(refs)
     results = await asyncio.gather(*(ref.call(method, *args, **kwargs) for ref in asked), return_exceptions=True)
     replies: dict[Ref[Any], Any] = {}
@@ -508,11 +508,11 @@ async def multi_call(
 def abcast(
     refs: Iterable[Ref[S]], method: Callable[Concatenate[S, P], Any], /, *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Cast the same to all of them; whether a process took it is not reported."""
+    """Cast the same to several servers; whether it was delivered is not reported."""
     for ref in refs:
         ref.cast(method, *args, **kwargs)
 
 
 def process_of(ref: Ref[Any]) -> Process | None:
-    """The process behind a handle on this node, for code that looks inside; None when there is none."""
+    """The process behind a ref on this node, for introspection; None when there is none."""
     return resolve(current_node(), ref)[0]

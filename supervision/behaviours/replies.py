@@ -1,7 +1,7 @@
-"""One call, seen from both ends: the caller awaits it, the callee answers it, and it is answered exactly once.
+"""How a call is answered: the `Caller` that waits for the reply, and the values that a callback returns.
 
-Whatever happens first decides: the reply, the callee's death (with its reason, at once), the deadline, or the caller's
-own end. What comes later is dropped, which is what an alias does in Erlang.
+A call has exactly one outcome, whichever comes first: the reply, the callee's exit (with its reason, at once), the
+deadline, or the end of the caller. Later outcomes are dropped, as by an alias in Erlang.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _get_ident = threading.get_ident
 
 
 class Caller(Generic[R]):
-    """The waiting side of a call. A handler keeps it to answer later, from any process, task or thread."""
+    """The waiting side of a call. A handler may keep it and answer later, from any process, task or thread."""
 
     __slots__ = ("_callee", "_future", "_node", "_process", "_wakeup", "request")
 
     request: Any
-    """What was asked, once a process has taken the call by `receive`."""
+    """The request, once a process has taken the call by `receive`."""
 
     def __init__(self, node: Node, callee: Process | None, process: Process | None) -> None:
-        """`process` is the caller, if it is one."""
+        """`process` is the calling process; None outside of processes."""
         self._node = node
         self._callee = callee
         self._process = process
@@ -69,38 +69,40 @@ class Caller(Generic[R]):
 
     @property
     def over(self) -> bool:
-        """Whether the call is over: it was answered, timed out, or its caller is gone."""
+        """Whether the call is over: answered, timed out, or given up by its caller."""
         return self._future.done() or (self._wakeup is not None and self._wakeup.is_cancelled)
 
     @property
     def awaited_object(self) -> asyncio.Future[R] | DirectWakeup:
-        """What the caller's task waits for."""
+        """The object that the caller's task waits for."""
         return self._future if self._wakeup is None else self._wakeup
 
     def on_over(self, act: Callable[[], object]) -> None:
-        """Have `act` called when the call is over, in the loop's next turn; if it is over already, in the next one, too."""
+        """Call `act` in the loop's next turn after the call is over, or in the next turn if it is over already."""
         self._future.add_done_callback(lambda _: act())
 
     def reply(self, value: R) -> bool:
-        """Answer. False when it was too late, or had been answered."""
+        """Answer the call. False when it is over already."""
         if self._node.leaks and is_abandoned():
             return False
         return self._settle(value, None)
 
     def fail(self, error: BaseException) -> bool:
-        """Answer with an error, which the caller's `await` raises."""
+        """Answer the call with an error, which the caller's `await` raises."""
         if self._node.leaks and is_abandoned():
             return False
         if isinstance(error, StopIteration):
-            error = RuntimeError(f"{error!r} cannot be raised from an await")  # as Python has it
+            error = RuntimeError(
+                f"{error!r} cannot be raised from an await"
+            )  # as Python does for a coroutine that raises it
         return self._settle(None, error)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The callee is gone."""
+        """Answer with `ProcessExited`: the callee has exited."""
         self._settle(None, exit_error(reason, self._callee))
 
     def expire(self, seconds: float) -> None:
-        """The deadline has passed."""
+        """Answer with `CallTimeout`: the deadline has passed."""
         self._settle(None, CallTimeout(seconds, self._callee))
 
     def _settle(self, value: R | None, error: BaseException | None) -> bool:
@@ -117,7 +119,7 @@ class Caller(Generic[R]):
             future.set_result(value)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a value
         else:
             future.set_exception(error)
-            future.exception()  # marks it as seen: the caller may be gone
+            future.exception()  # marks it as retrieved, so that asyncio does not log it when the caller has gone
         if self._wakeup is not None:
             node.wake_soon(self._wakeup)
         return True
@@ -145,16 +147,17 @@ class Caller(Generic[R]):
             if self._callee is not None:
                 self._callee.remove_exit_waiter(self)
                 self._callee = None
-            # An error that is raised here holds this frame, and would hold itself by way of the future.
+            # A deliberate cycle break: an error raised here holds this frame by its traceback, the frame the future, and the
+            # future the error. Without it each failed call would wait for the cyclic garbage collector.
             del self, future
 
     def answer_text(self) -> str:
-        """What it was answered, in short, once it is over."""
+        """The answer as a short text, once the call is over."""
         future = self._future
         if not future.done():
             return "nothing yet"
         if future.cancelled():
-            return "nothing: it is gone"
+            return "nothing: the caller stopped waiting"
         error = future.exception()
         return safe_repr.short(future.result()) if error is None else f"{type(error).__name__}: {error}"
 
@@ -163,7 +166,7 @@ class Caller(Generic[R]):
 
 
 def exit_error(reason: ExitReason, who: object) -> ProcessExited:
-    """The exception that tells a caller of a death; a crash is its cause."""
+    """The `ProcessExited` for the caller of a process that has exited; a crash is its cause."""
     error = ProcessExited(reason, who)
     if isinstance(reason, Crash):
         error.__cause__ = reason.error
@@ -171,7 +174,7 @@ def exit_error(reason: ExitReason, who: object) -> ProcessExited:
 
 
 def absence_error(node: Node, pid: Pid | None, name: object) -> ProcessExited:
-    """The exception for a callee that is not there: never registered, dead, or on a node that cannot be reached."""
+    """The exception for a missing callee: never registered, exited, or on a node that cannot be reached."""
     reason = absence(node, pid, name)
     if name is None or reason is NO_CONNECTION:
         return exit_error(reason, pid if name is None else name)
@@ -179,7 +182,7 @@ def absence_error(node: Node, pid: Pid | None, name: object) -> ProcessExited:
 
 
 def send_call(process: Process, entry: MailboxEntry, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
-    """Put a call into a mailbox; what is returned waits for whatever ends it."""
+    """Put a call into a mailbox, and return an awaitable of its outcome."""
     me = current.get()
     if me is not None and me.worker is not None and asyncio.current_task() is me.worker:
         _refuse_cycle(me, process)
@@ -188,18 +191,18 @@ def send_call(process: Process, entry: MailboxEntry, caller: Caller[R], seconds:
             raise exit_error(process.reason or NO_PROCESS if process.is_remote else NO_PROCESS, process)
         if not process.life:
             raise MailboxFull(process, process.limit or 0)
-        # Dying. The answer comes when it is gone, so that a caller that tries again at once meets its successor.
+        # Dying: the error comes when the process has exited, so that an immediate retry meets its successor.
     return await_answer(process, caller, seconds)
 
 
 def await_answer(process: Process, caller: Caller[R], seconds: float | None) -> Awaitable[R]:
-    """Wait for a call that the callee has, up to the deadline."""
+    """An awaitable of a call that the callee already has, with its deadline."""
     if seconds is not None:
         process.node.deadlines.add(seconds, caller)
     me = caller._process
     if me is None or asyncio.current_task() is not me.worker:
         return caller
-    return _await_in_handler(me, process, caller)  # a handler that cannot go on before it is answered
+    return _await_in_handler(me, process, caller)  # a handler that waits: noted, to find cycles of calls
 
 
 async def _await_in_handler(waits: Process, process: Process, caller: Caller[R]) -> R:
@@ -220,13 +223,13 @@ def _refuse_cycle(me: Process, callee: Process) -> None:
         step = step.waiting_on
 
 
-# --- What a callback can ask for besides its answer, as frozen values that it returns.
+# --- The actions of a callback, as frozen values that it returns.
 
 T = TypeVar("T")
 
 
 class _Unset:
-    """No value at all, where None is one."""
+    """The absence of a value, where None is one."""
 
     def __repr__(self) -> str:
         return "(none)"
@@ -237,7 +240,7 @@ UNSET: Final = _Unset()
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Do this next, before any message: `handle_continue` gets `token`."""
+    """Call `handle_continue` with `token` next, before any message."""
 
     token: object
 
@@ -261,7 +264,7 @@ class EventTimeout:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the caller; then perhaps `then`, or a `Timeout` message when nothing else comes for `idle_after` seconds."""
+    """Answer the caller; then do `then`, or send a `Timeout` message when nothing else comes for `idle_after` seconds."""
 
     value: object
     then: Continue | EventTimeout | None = None
@@ -273,7 +276,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class NoReply:
-    """Go on without an answer: for casts and messages, or for a call that is answered later by its `Caller`."""
+    """Go on without a reply: for casts and messages, or for a call that is answered later by its `Caller`."""
 
     then: Continue | EventTimeout | None = None
     idle_after: float | None = None
@@ -283,7 +286,7 @@ class NoReply:
 
 
 def _check_next(then: object, idle_after: float | None) -> None:
-    """Refuse an impossible next step where it is asked for, before any caller is answered."""
+    """Refuse an impossible next step where it is made, before any caller is answered."""
     if idle_after is not None:
         check_seconds(idle_after)
         if then is not None:
@@ -305,7 +308,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """From `init`: do not run, and call that no failure."""
+    """Returned by `init`: do not run, which is not a failure."""
 
 
 IGNORE: Final = Ignore()
@@ -313,26 +316,26 @@ IGNORE: Final = Ignore()
 ACTIONS: Final = frozenset((Reply, NoReply, Stop, Continue, EventTimeout, Ignore))
 
 
-# The same, typed as the answer of a method that is called by reference: `def take(self) -> Item: return later()`.
+# The same actions, typed as the result of a method that is called by reference: `def take(self) -> Item: return later()`.
 
 
 def later() -> Any:
-    """The answer comes later: keep `self.caller` and call its `reply`."""
+    """Reply later: keep `self.caller` and call its `reply`."""
     return NoReply()
 
 
 def replying(value: T, *, then: Continue | EventTimeout | None = None, idle_after: float | None = None) -> T:
-    """Answer `value`, and go on as asked."""
+    """Reply with `value`, then do `then` or wait `idle_after` seconds for a `Timeout`."""
     return cast("T", Reply(value, then, idle_after))
 
 
 def stopping(value: T, reason: ExitReason | BaseException = NORMAL) -> T:
-    """Answer `value`, and stop."""
+    """Reply with `value`, then stop."""
     return cast("T", Stop(reason, value))
 
 
 class Reject(Exception):
-    """Raised by a handler: the caller's request was wrong. The caller gets `error`; the server goes on."""
+    """Raised by a handler for a wrong request: the caller gets `error`, and the server goes on."""
 
     def __init__(self, error: Exception) -> None:
         """`error` is raised from the caller's `await`."""

@@ -1,11 +1,11 @@
-"""Processes that are one coroutine: the plain routine with a mailbox, the inbox, and the task, which answers with what it returns.
+"""Processes that are one coroutine: the routine with a mailbox, the inbox, and the task, whose result is awaited.
 
-`spawn` is Erlang's: the function is the process, its end is the process's end. An `Inbox` lends a mailbox to code that
-is no process (a test, a `main`), so that it can link, monitor and receive too.
+`spawn` is Erlang's: the function is the process, and its end is the process's exit. An `Inbox` gives a mailbox to code
+outside of processes (a test, a `main`), so that it can link, monitor and receive.
 
-``task = start_task(fetch, url)`` links it to the calling process: either's crash is the other's. `start_task_alone`
-does not: its crash is an answer like any other. A task is awaited with a deadline, asked once, or shut down; it has exactly one
-outcome, however it ends. It knows on whose behalf it runs: `callers`, and the report of its crash.
+``task = start_task(fetch, url)`` links the task to the calling process: a crash of either ends the other.
+`start_task_alone` does not: its crash is an outcome. A task is awaited with a deadline, polled, or shut down, and has
+exactly one outcome. `callers` and its crash report name the processes on whose behalf it runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _START = -1
 
 
 class BecomeServer(BaseException):
-    """Raised in a routine that ends here and goes on as another behaviour."""
+    """Raised in a routine by `become`: the coroutine ends, and the process goes on as a server."""
 
     def __init__(self, take_over: Callable[[], None]) -> None:
         """`take_over` gives the process its new behaviour."""
@@ -68,7 +68,7 @@ class Routine(Behaviour):
     __slots__ = ("_otp_process",)
 
     def __init__(self, process: Process) -> None:
-        """`process` is the one that the coroutine is."""
+        """`process` is the process of the coroutine."""
         self._otp_process = process
 
     def _otp_handle(self, entry: MailboxEntry) -> object:
@@ -83,7 +83,7 @@ class Routine(Behaviour):
         if isinstance(error, BecomeServer):
             try:
                 error.take_over()
-            except BaseException as broken:  # noqa: BLE001 - it is to be what it cannot be: its crash, as any bug of it
+            except BaseException as broken:  # noqa: BLE001 - the change failed: a crash, as any bug of the process
                 error = broken
             else:
                 return
@@ -107,12 +107,12 @@ class Routine(Behaviour):
         )
 
     def _otp_client(self) -> str | None:
-        """The client that wanted this to be done, where that is known."""
+        """The process on whose behalf it runs, for crash reports."""
         return None
 
 
 class InboxBehaviour(Routine):
-    """The behaviour of an inbox: the task that it lives in is not its own, nor are that task's children."""
+    """The behaviour of an inbox: it owns neither the task of its block nor tasks started there."""
 
     __slots__ = ()
     owns_tasks = False
@@ -127,7 +127,7 @@ def begin_routine(
     link: bool = False,
     trap_exit: bool = False,
 ) -> Process:
-    """Make a process of a coroutine function; it runs in a later turn of the loop."""
+    """Make a process that runs a coroutine function; it starts in a later turn of the loop."""
     parent = current_process("spawn a linked process") if link else None
     starter = current.get()
     if starter is not None and starter.life == GONE:
@@ -151,7 +151,7 @@ def begin_routine(
 
 
 def spawn(function: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> Pid:
-    """Run `function` as a process of its own."""
+    """Run `function` as a new process."""
     return begin_routine(current_node(), function, args, kwargs).pid
 
 
@@ -243,15 +243,15 @@ async def _wait_for_message(process: Process, deadline: float | None) -> bool:
 
 
 class Inbox:
-    """A mailbox for code that is no process. Made by `inbox`."""
+    """A mailbox for code outside of processes. Made by `inbox`."""
 
     def __init__(self, process: Process) -> None:
-        """`process` is the process that links and monitors see."""
+        """`process` is the inbox's process, to which links and monitors lead."""
         self._process = process
 
     @property
     def pid(self) -> Pid:
-        """Where to send to."""
+        """The pid of the inbox."""
         return self._process.pid
 
     def __len__(self) -> int:
@@ -262,16 +262,16 @@ class Inbox:
         return receive_from(self._process, match, timeout)
 
     def pending(self) -> tuple[Any, ...]:
-        """What lies in the mailbox, without taking it."""
+        """The messages in the mailbox, without taking them."""
         return tuple(_message(entry) for entry in self._process.mailbox or ())
 
 
 @asynccontextmanager
 async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerator[Inbox]:
-    """Be a process for as long as the block runs: `link`, `monitor`, `start_link` work in it, and `receive`.
+    """Make the block a process: `link`, `monitor`, `start_link` and `receive` work in it.
 
-    It traps exits unless told otherwise, since there is no handler that an exit could end. On leaving, the process
-    ends as `Shutdown`, and with it whatever is still linked to it and does not trap that.
+    It traps exits by default, since there is no handler that an exit could end. At the end of the block the process
+    exits with `Shutdown`, which ends linked processes that do not trap exits.
     """
     node = current_node()
     process = node.create(None, label)
@@ -284,14 +284,14 @@ async def inbox(label: str = "inbox", *, trap_exit: bool = True) -> AsyncGenerat
     finally:
         try:
             current.reset(token)
-        except ValueError:  # left in another context than it was entered in, as a generator's end may be
+        except ValueError:  # the generator is closed in another context than it was entered in
             if current.get() is process:
                 current.set(None)
         lifecycle.begin_exit(process, SHUTDOWN)
         await asyncio.sleep(0)
 
 
-# --- A process that does one thing and answers with it.
+# --- Tasks: processes with a result.
 
 
 R = TypeVar("R")
@@ -300,14 +300,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Completed(Generic[T]):
-    """The task came through, with this value."""
+    """The task returned this value."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The task ended without a value, for this reason."""
+    """The task exited without a value, for this reason."""
 
     reason: ExitReason
 
@@ -316,12 +316,12 @@ Outcome: TypeAlias = Completed[T] | Exited
 
 
 class TaskBehaviour(Routine):
-    """The behaviour of a process that does one thing on behalf of others."""
+    """The behaviour of a process that runs on behalf of other processes."""
 
     __slots__ = ("callers",)
 
     def __init__(self, process: Process, callers: tuple[Pid, ...]) -> None:
-        """`callers` are those on whose behalf it runs."""
+        """`callers` are the processes on whose behalf it runs, nearest first."""
         super().__init__(process)
         self.callers = callers
 
@@ -333,7 +333,7 @@ class TaskBehaviour(Routine):
 
 
 class _AwaitedTaskBehaviour(TaskBehaviour):
-    """A task's: its value is wanted."""
+    """The behaviour of a task whose value is awaited."""
 
     __slots__ = ("_task",)
 
@@ -347,12 +347,12 @@ class _AwaitedTaskBehaviour(TaskBehaviour):
 
 
 class Task(Generic[R]):
-    """A handle on the process; made by `start_task` and its siblings."""
+    """The handle on a task's process; made by `start_task` and its siblings."""
 
     __slots__ = ("_future", "_process", "callers")
 
     def __init__(self, process: Process, callers: tuple[Pid, ...] = ()) -> None:
-        """`process` has been made a task's just now."""
+        """Give the new `process` the behaviour of a task."""
         self._process = process
         self.callers = callers
         self._future: asyncio.Future[Outcome[R]] = process.node.loop.create_future()
@@ -371,12 +371,12 @@ class Task(Generic[R]):
 
     @property
     def ended(self) -> asyncio.Future[Outcome[R]]:
-        """The future for code that waits for several tasks at once; never cancel it."""
+        """The future of its outcome, for code that waits for several tasks; never cancel it."""
         return self._future
 
     @property
     def outcome(self) -> Outcome[R] | None:
-        """How it ended, or None while it runs."""
+        """Its outcome, or None while it runs."""
         return self._future.result() if self._future.done() else None
 
     def __repr__(self) -> str:
@@ -384,7 +384,7 @@ class Task(Generic[R]):
         return f"<Task {self._process} {state}>"
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process is gone."""
+        """Set the outcome: the process has exited."""
         self._settle(Exited(reason))
 
     def _settle(self, outcome: Outcome[R]) -> None:
@@ -392,9 +392,9 @@ class Task(Generic[R]):
             self._future.set_result(outcome)
 
     async def wait(self, timeout: float | None = DEFAULT_TIMEOUT) -> R:
-        """The value. Raises `ProcessExited` when there is none, `CallTimeout` when it is not there in time.
+        """Wait for the value. Raises `ProcessExited` when the task exits without one, `CallTimeout` after `timeout`.
 
-        After a timeout the task runs on: wait again, or `shutdown` it.
+        After a timeout the task goes on: wait again, or `shutdown` it.
         """
         outcome = await self.poll(timeout)
         if outcome is None:
@@ -404,7 +404,7 @@ class Task(Generic[R]):
         raise exit_error(outcome.reason, self._process)
 
     async def poll(self, timeout: float | None = 0.0) -> Outcome[R] | None:
-        """How it ended, if it does within so many seconds; else None, and it runs on."""
+        """Its outcome, if it ends within so many seconds; else None, and the task goes on."""
         if self._process is current.get():
             message = f"{self._process} cannot wait for itself"
             raise ActorError(message)
@@ -413,10 +413,10 @@ class Task(Generic[R]):
         return self.outcome
 
     async def shutdown(self, timeout: float | None = 5.0, *, brutally: bool = False) -> Outcome[R] | None:
-        """End it, in order or `brutally`, and wait until it is gone. Returns its outcome if it had come to one first."""
+        """Stop the task, with `brutally` by a kill, and wait until it has exited. Returns an outcome that it reached before."""
         me = current.get()
         if me is not None:
-            links.unlink(me, self._process)  # the exit asked for is not the asker's
+            links.unlink(me, self._process)  # the requested exit must not end the caller
         process = self._process
         if brutally:
             lifecycle.kill(process)
@@ -431,25 +431,25 @@ class Task(Generic[R]):
         return None if isinstance(outcome, Exited) and outcome.reason in asked_for else outcome
 
     def ignore(self) -> None:
-        """Give the outcome up: the task runs on, and is no longer linked to the caller."""
+        """Ignore the outcome: the task goes on, no longer linked to the caller."""
         me = current.get()
         if me is not None:
             links.unlink(me, self._process)
 
 
 _MOST_CALLERS = 32
-"""How many callers a task knows: one that starts its own successor, for ever, must not carry them all."""
+"""How many callers a task keeps: a task that starts its own successor, for ever, must not collect them all."""
 
 
 def callers() -> tuple[Pid, ...]:
-    """The processes for which the calling task runs: its caller, that one's caller, and so on. Empty if it is no task."""
+    """The processes on whose behalf the calling task runs: its caller, that caller's caller, and so on. Empty outside of tasks."""
     me = current.get()
     work = None if me is None else me.behaviour.inner
     return work.callers if isinstance(work, TaskBehaviour) else ()
 
 
 def callers_of_new_task() -> tuple[Pid, ...]:
-    """The callers of a task that is asked for here."""
+    """The callers for a task that the running process starts."""
     me = current.get()
     return () if me is None else (me.pid, *callers()[: _MOST_CALLERS - 1])
 
@@ -457,7 +457,7 @@ def callers_of_new_task() -> tuple[Pid, ...]:
 def begin_task(
     function: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any, callers: tuple[Pid, ...], *, link: bool
 ) -> Task[R]:
-    """Start a task on behalf of others."""
+    """Start a task on behalf of `callers`."""
     return Task(begin_routine(current_node(), function, args, kwargs, link=link), callers)
 
 
@@ -468,7 +468,7 @@ def start_task(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, 
 
 
 def start_task_alone(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Task[R]:
-    """Run an async function as a task of its own: its crash is an outcome, and ends no other process."""
+    """Run an async function as a task without a link: its crash is an outcome, and ends no other process."""
     return begin_task(function, args, kwargs, callers_of_new_task(), link=False)
 
 
@@ -482,15 +482,15 @@ async def _in_thread(threads: Threads, function: Callable[..., R], args: Any, kw
 def start_thread_task(
     function: Callable[P, R], threads: Threads | None = None, /, *args: P.args, **kwargs: P.kwargs
 ) -> Task[R]:
-    """Run a blocking function as a task, in a thread of `threads` (None: the node's common 40).
+    """Run a blocking function as a task, in a thread of `threads` (None: the common 40 of the program).
 
-    Killing the task answers its waiting callers at once; the thread goes on to its end, and holds its slot until then.
+    Killing the task ends its process at once; the thread goes on to its end, and keeps its slot until then.
     """
     return start_task_alone(_in_thread, _threads if threads is None else threads, function, args, kwargs)
 
 
 async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIMEOUT) -> list[Outcome[R] | None]:
-    """The outcomes of several, in order; None for those that had none when the time was up. They run on."""
+    """Wait for several tasks and return their outcomes in order; None for a task that still runs after `timeout`."""
     asked = list(tasks)
     futures = [task._future for task in asked if not task._future.done()]
     if futures:
@@ -498,9 +498,9 @@ async def wait_all(tasks: Iterable[Task[R]], timeout: float | None = DEFAULT_TIM
     return [task.outcome for task in asked]
 
 
-# --- Streams of tasks: the same work for many items, so many at a time, and none left behind.
-# The tasks belong to the process that iterates: it may leave at any item, or die between two of them, and tasks that
-# still run are killed. They crash alone unless it asks to be linked to them.
+# --- Streams of tasks: the same function for many items, at most `limit` at a time.
+# The tasks belong to the process that iterates: it may leave at any item, or die between two of them, and running tasks
+# are killed. Without `link` a crash of a task is its outcome only.
 
 OnTimeout: TypeAlias = Literal["raise", "kill"]
 
@@ -543,13 +543,13 @@ def stream(  # noqa: PLR0913 - each is one setting, by keyword
     link: bool = False,
     zipped: bool = False,
 ) -> AsyncGenerator[Any, None]:
-    """Run `function` for each item, at most `limit` at a time, and give the outcomes as they come, or in order.
+    """Run `function` for each item, at most `limit` at a time, and yield the outcomes in order, or as they come.
 
-    An item is taken from `items` only when there is room for it. A task that takes longer than `timeout` ends the
-    stream with `CallTimeout`, or with "kill" is killed and its outcome says so. However the stream is left, no task of
-    it is left running. `start` starts each: under a task supervisor, for instance. With `link`, a crash of a task is
-    the crash of the process that iterates, unless that traps exits: then it is an outcome and no message. With `zipped`, each
-    outcome comes as a pair with its item.
+    An item is taken from `items` only when a task can start. A task that takes longer than `timeout` ends the stream
+    with `CallTimeout`, or with "kill" is killed, which is its outcome. When the stream is left, its running tasks are
+    killed. `start` starts each task, for instance under a task supervisor. With `link`, a crash of a task ends the
+    process that iterates, unless that traps exits: then it is an outcome and no message. With `zipped`, each outcome is
+    yielded as a pair with its item.
     """
     if limit < 1:
         message = f"limit must be at least 1 task, not {limit!r}"
@@ -561,45 +561,45 @@ def stream(  # noqa: PLR0913 - each is one setting, by keyword
         message = f"on_timeout must be 'raise' or 'kill', not {on_timeout!r}"
         raise ValueError(message)
     begin = start_task_alone if start is None else start
-    crew: _StreamTasks[T, R] = _StreamTasks(lambda item: begin(function, item), timeout, ordered=ordered, link=link)
-    return _run(crew, items, limit, on_timeout, zipped=zipped)
+    tasks: _StreamTasks[T, R] = _StreamTasks(lambda item: begin(function, item), timeout, ordered=ordered, link=link)
+    return _run(tasks, items, limit, on_timeout, zipped=zipped)
 
 
 async def _run(
-    crew: _StreamTasks[T, R], items: Iterable[T], limit: int, on_timeout: OnTimeout, *, zipped: bool
+    tasks: _StreamTasks[T, R], items: Iterable[T], limit: int, on_timeout: OnTimeout, *, zipped: bool
 ) -> AsyncGenerator[Any, None]:
     source = iter(items)
     exhausted = False
-    crew.attach()
+    tasks.attach()
     try:
         while True:
-            while not exhausted and len(crew.running) < limit:
+            while not exhausted and len(tasks.running) < limit:
                 try:
                     item = next(source)
                 except StopIteration:
                     exhausted = True
                     break
-                await crew.begin(item)
-            if not crew.running:
+                await tasks.begin(item)
+            if not tasks.running:
                 return
-            ready = await crew.next()
+            ready = await tasks.next()
             if ready is None:
-                late = crew.running[0].task
+                late = tasks.running[0].task
                 if on_timeout == "raise":
-                    raise CallTimeout(crew.timeout or 0.0, late.process, "come to an end")
-                crew.end(late)
+                    raise CallTimeout(tasks.timeout or 0.0, late.process, "come to an end")
+                tasks.end(late)
                 await late.poll(None)
                 continue
-            crew.running.remove(ready)
+            tasks.running.remove(ready)
             outcome = ready.task.outcome
             assert outcome is not None
             yield (ready.item, outcome) if zipped else outcome
     finally:
-        await crew.close()
+        await tasks.close()
 
 
 class _StreamItem(NamedTuple, Generic[T, R]):
-    """One item in work."""
+    """One item whose task runs."""
 
     item: T
     due: float | None
@@ -607,7 +607,7 @@ class _StreamItem(NamedTuple, Generic[T, R]):
 
 
 class _StreamTasks(Generic[T, R]):
-    """The tasks of one stream that run now, the oldest first, and the process they work for."""
+    """The running tasks of one stream, the oldest first, and the process that iterates."""
 
     __slots__ = ("_link", "_loop", "_ordered", "_owner", "_start", "running", "timeout")
 
@@ -624,14 +624,14 @@ class _StreamTasks(Generic[T, R]):
         self.running: deque[_StreamItem[T, R]] = deque()
 
     def attach(self) -> None:
-        """Work for the calling process from now on."""
+        """Make the calling process the owner of the tasks."""
         self._loop = asyncio.get_running_loop()
         self._owner = current_process("link the tasks of a stream") if self._link else current.get()
         if self._owner is not None:
             self._owner.add_exit_waiter(self)
 
     async def close(self) -> None:
-        """End what still runs, and wait until it is gone."""
+        """Kill the running tasks, and wait until they have exited."""
         if self._owner is not None:
             self._owner.remove_exit_waiter(self)
         for running in self.running:
@@ -640,7 +640,7 @@ class _StreamTasks(Generic[T, R]):
             await running.task.poll(None)
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The owner died between two items and cannot close the stream: kill its tasks."""
+        """Kill the tasks: the owner died between two items and cannot close the stream."""
         for running in self.running:
             lifecycle.kill(running.task.process)
 
@@ -658,13 +658,13 @@ class _StreamTasks(Generic[T, R]):
                 links.link(owner, task.process)
 
     def end(self, task: Task[R]) -> None:
-        """Kill one. That is not the owner's end, linked to it or not."""
+        """Kill one task, without ending a linked owner."""
         if self._owner is not None:
             links.unlink(self._owner, task.process)
         lifecycle.kill(task.process)
 
     async def next(self) -> _StreamItem[T, R] | None:
-        """The one whose outcome is to be given next; None when the oldest is overdue."""
+        """Wait for the item whose outcome is yielded next; None when the oldest task is overdue."""
         while True:
             for running in (self.running[0],) if self._ordered else tuple(self.running):
                 if running.task.outcome is not None:

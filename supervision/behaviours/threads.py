@@ -1,8 +1,8 @@
-"""Blocking functions, in threads that can be waited for but never killed.
+"""A thread pool for blocking functions, with limits that count threads and not callers.
 
-A slot is taken before a thread begins and given back when that thread has really ended, not when its caller was
-cancelled or killed: ten stuck calls under a limit of ten are ten stuck threads and an honest "no", not an eleventh
-thread. The threads are daemons, so one that never returns does not keep the program from exiting; asyncio's and
+A slot is taken before a call begins and given back when the function has really ended, not when its caller was
+cancelled or killed: ten stuck calls under a limit of ten hold all slots, and no eleventh thread starts. A thread cannot be
+killed. The threads are daemons, so a function that never returns does not keep the program from exiting; asyncio's and
 anyio's own pools are joined at exit.
 """
 
@@ -29,7 +29,7 @@ _IDLE_SECONDS = 10.0
 
 
 class _ThreadCall:
-    """One function call on its way through a thread."""
+    """One function call in a thread."""
 
     __slots__ = ("_done", "_program", "call", "error", "loop", "value")
 
@@ -47,21 +47,21 @@ class _ThreadCall:
         self._program = os.getpid()
 
     def run(self) -> None:
-        """In the thread: do it, and tell the loop, if there still is one."""
+        """Called in the thread: run the function, and give the result to the loop, if it still runs."""
         try:
             self.value = self.call()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the answer is awaited
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
             self.error = error
         if os.getpid() != self._program:
             forks.exit_child(self.error)
         try:
             self.loop.call_soon_threadsafe(self._done, self)
         except RuntimeError:
-            return  # the loop is closed, and no caller waits any more
+            return  # the loop is closed, so no caller waits
 
 
 class _ThreadPool:
-    """Idle threads of the whole process, kept for a while: a new one costs as much as many calls."""
+    """The threads of the OS process; idle ones are kept for a while, since a new thread costs as much as many calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,56 +69,56 @@ class _ThreadPool:
         self._count = 0
 
     def run_call(self, job: _ThreadCall) -> None:
-        """Have some thread run it, now."""
+        """Run the call in an idle or a new thread."""
         with self._lock:
-            hand = self._idle.pop() if self._idle else None
-            if hand is None:
+            thread = self._idle.pop() if self._idle else None
+            if thread is None:
                 self._count += 1
-                hand = _PoolThread(self, self._count)
+                thread = _PoolThread(self, self._count)
                 is_new = True
             else:
                 is_new = False
-        hand.take(job)
+        thread.take(job)
         if is_new:
-            hand.start()
+            thread.start()
 
-    def add_idle(self, hand: _PoolThread) -> None:
-        """The thread has nothing to do."""
+    def add_idle(self, thread: _PoolThread) -> None:
+        """Take back an idle thread."""
         with self._lock:
-            self._idle.append(hand)
+            self._idle.append(thread)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: none of these threads is there."""
+        """Called in a forked child, which has none of these threads."""
         self._lock = threading.Lock()
         self._idle.clear()
 
-    def remove_idle(self, hand: _PoolThread) -> bool:
-        """The thread has had nothing to do for long enough. False when it was chosen for something just now."""
+    def remove_idle(self, thread: _PoolThread) -> bool:
+        """Remove a thread that was idle for long enough. False when it was just given a call."""
         with self._lock:
-            if hand not in self._idle:
+            if thread not in self._idle:
                 return False
-            self._idle.remove(hand)
+            self._idle.remove(thread)
             return True
 
 
 class _PoolThread(threading.Thread):
-    """One thread of the crew. The code that takes it off the idle list gives it a job."""
+    """One thread of the pool. The code that takes it off the idle list gives it a call."""
 
-    def __init__(self, crew: _ThreadPool, number: int) -> None:
+    def __init__(self, pool: _ThreadPool, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
-        self._pool = crew
+        self._pool = pool
         self._jobs: SimpleQueue[_ThreadCall] = (
             SimpleQueue()
-        )  # a condition would cost several times as much, with the interpreter's lock held
+        )  # SimpleQueue is in C; a Condition costs several times as much, with the GIL held
         self._current: _ThreadCall | None = None
 
     def take(self, job: _ThreadCall) -> None:
-        """Run this one next."""
+        """Run this call next."""
         self._current = job
         self._jobs.put(job)
 
     def is_working_for(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether it is at a job of this loop, or was just given one."""
+        """Whether it runs a call of this loop, or was just given one."""
         job = self._current
         return job is not None and job.loop is loop
 
@@ -129,7 +129,7 @@ class _PoolThread(threading.Thread):
             except Empty:
                 if self._pool.remove_idle(self):
                     return
-                job = self._jobs.get()  # it is on its way
+                job = self._jobs.get()  # a call was assigned just now
             job.run()
             self._current = job = None  # type: ignore[assignment]  # an idle thread keeps nothing alive
             self._pool.add_idle(self)
@@ -141,17 +141,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_idle_pool_thread(thread: threading.Thread) -> bool:
-    """Whether it is a thread of the crew that has nothing to do: it is no leftover, and need not be waited for."""
+    """Whether it is an idle thread of the pool, which leak checks need not wait for."""
     return isinstance(thread, _PoolThread) and thread in _pool._idle
 
 
 def is_working_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether it is a thread of the crew that is at work for this loop: it may be older than the loop."""
+    """Whether it is a thread of the pool that runs a call of this loop; the thread may be older than the loop."""
     return isinstance(thread, _PoolThread) and thread.is_working_for(loop)
 
 
 async def in_thread(ended: Callable[[], object], function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call `function` in a thread, now. `ended` is called in the loop when that has really ended, also when its caller has gone."""
+    """Call `function` in a thread. `ended` is called in the loop when it has really ended, also when its caller stopped waiting."""
     loop = asyncio.get_running_loop()
     context = contextvars.copy_context()
     answer: asyncio.Future[R] = loop.create_future()
@@ -175,7 +175,7 @@ class Threads:
     """A bulkhead: at most `limit` calls at a time, waiting in order for their turn."""
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
-        """Give each kind of work its own, and slow work of one kind never starves another."""
+        """With a bulkhead for each kind of work, slow work of one kind cannot starve another."""
         if limit < 1:
             message = f"limit must be at least 1 thread, not {limit!r}"
             raise ValueError(message)
@@ -194,7 +194,7 @@ class Threads:
         return sum(not future.done() for future in self._queue)
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` in a thread. Cancelling the wait leaves the thread at it, and its slot taken."""
+        """Call `function` in a thread. After a cancellation the thread goes on, and keeps its slot."""
         await self._acquire(asyncio.get_running_loop())
         return await in_thread(self._release, function, *args, **kwargs)
 
@@ -208,7 +208,7 @@ class Threads:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._release()  # it was our turn, and we are not there any more
+                self._release()  # the slot was given in the moment of the cancellation: pass it on
             raise
 
     def _release(self) -> None:

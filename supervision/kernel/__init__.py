@@ -1,1 +1,1 @@
-"""What a process is: pids, signals, mailboxes, links and monitors, names, timers, the clock and the node."""
+"""The kernel: processes, pids, exit signals, mailboxes, links and monitors, names, timers, the clock and the node."""

@@ -1,8 +1,8 @@
-"""What a process can do to others: send, link, monitor, exit, timers. Erlang's words, as plain functions.
+"""Erlang's process functions as plain functions: send, link, monitor, exit, kill, timers.
 
-Code that was abandoned (its process was killed and did not unwind in time) may still call these; its sends are void.
-Code of a process that runs in another thread (`asyncio.to_thread`) may `send`, `exit` and `kill`; the rest must be done
-in the node's own.
+Abandoned code (its process was killed and did not unwind within its grace) may still call these; its sends are no-ops.
+Code of a process that runs in another thread (`asyncio.to_thread`) may call `send`, `exit` and `kill`; everything else
+has to be called in the node's own thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _get_ident = threading.get_ident
 
 
 def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
-    """Process, pid and name of whatever a user calls a process; the process is None when there is none."""
+    """Resolve a pid, name, `Ref`, inbox or server to process, pid and name; the process is None when there is none."""
     if isinstance(who, Pid):
         return node.process(who), who, None
     process: Process | None = getattr(who, "_process", None)  # a handle, an inbox or a server knows it
@@ -48,7 +48,7 @@ def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
 
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
-    """Why `resolve` found no process: there is none, or it is on a node that cannot be reached."""
+    """The exit reason when `resolve` found no process: `NoProcess`, or `NoConnection` for an unreachable node."""
     elsewhere = name.node if isinstance(name, On) else node.name if pid is None else pid.node
     if elsewhere == node.name:
         return NO_PROCESS
@@ -59,7 +59,7 @@ ABANDONED = "the calling process is gone: its code was abandoned when it did not
 
 
 def is_abandoned() -> bool:
-    """Whether the running code belongs to a process that is gone."""
+    """Whether the running code belongs to a process that has exited (it was abandoned)."""
     process = current.get()
     return process is not None and process.life == GONE
 
@@ -82,9 +82,9 @@ def send(who: object, message: object) -> bool:
 
 
 def is_alive(who: object) -> bool:
-    """Whether that process runs; one that is dying does not.
+    """Whether the process runs; a dying process does not.
 
-    One on another node runs as far as this node knows, which is until it has heard of its end: a monitor hears of that.
+    A process on another node counts as alive until this node has received its exit; use a monitor to be told of that.
     """
     process, _, _ = resolve(current_node(), who)
     return process is not None and not process.life
@@ -100,7 +100,9 @@ def exit(who: object, reason: object) -> None:
     if _get_ident() != node.thread:
         node.call_from_thread(exit, who, why)
         return
-    process: Process | None = getattr(who, "_process", None)  # most know it, and the dead do not mind a signal
+    process: Process | None = getattr(
+        who, "_process", None
+    )  # handles cache their process; a signal to an exited one is a no-op
     if process is None or process.node is not node:
         process = resolve(node, who)[0]
     if process is not None:
@@ -108,7 +110,7 @@ def exit(who: object, reason: object) -> None:
 
 
 def kill(who: object) -> None:
-    """End a process whatever it does. The processes that are linked to it or monitor it see `Killed`."""
+    """End a process unconditionally. Linked and monitoring processes see the reason `Killed`."""
     node = current_node()
     if threading.get_ident() != node.thread:
         node.call_from_thread(kill, who)
@@ -119,9 +121,9 @@ def kill(who: object) -> None:
 
 
 def link(who: object) -> None:
-    """Tie the calling process to another: the end of one is an exit signal to the other.
+    """Link the calling process to another: the exit of either sends an exit signal to the other.
 
-    Linking to a process that is not there is an exit signal with `NoProcess`, as if it had died just now.
+    Linking to a missing process sends the caller an exit signal with `NoProcess`, as if it had died just now.
     """
     me = current_process("link")
     me.node.check_thread("link")
@@ -134,13 +136,13 @@ def link(who: object) -> None:
         links.link(me, process)
         return
     if pid is None:
-        message = f"cannot link: nobody is registered as {name!r}"
+        message = f"cannot link: no process is registered as {name!r}"
         raise ActorError(message)
     lifecycle.signal(me, pid, absence(me.node, pid, name))
 
 
 def unlink(who: object) -> None:
-    """Untie: no exit signal of that process reaches the caller from now on."""
+    """Remove the link: no exit signal of that process reaches the caller from now on."""
     me = current_process("unlink")
     me.node.check_thread("unlink")
     process, _, _ = resolve(me.node, who)
@@ -149,7 +151,7 @@ def unlink(who: object) -> None:
 
 
 def monitor(who: object) -> Monitor:
-    """Be told of a process's end: one `Down`, at once if there is no such process."""
+    """Monitor a process: the caller gets one `Down` when it exits, or at once if there is no such process."""
     me = current_process("monitor")
     me.node.check_thread("monitor")
     process, pid, name = resolve(me.node, who)
@@ -157,19 +159,19 @@ def monitor(who: object) -> Monitor:
 
 
 def demonitor(ref: Monitor, *, flush: bool = False) -> bool:
-    """End a monitor; `flush` also removes its `Down` if that has come already. Whether it was still open."""
+    """End a monitor and return whether it was still active; `flush` also removes its `Down` from the mailbox."""
     return links.end_monitor(ref, flush=flush)
 
 
 def trap_exit(on: bool = True) -> bool:  # noqa: FBT001, FBT002 - Erlang's process_flag(trap_exit, true)
-    """Get exit signals as `Exit` messages from now on, or not. Returns what it was."""
+    """Receive exit signals as `Exit` messages from now on, or not. Returns the previous setting."""
     me = current_process("trap exits")
     before, me.trap_exit = me.trap_exit, on
     return before
 
 
 class Timer:
-    """A message that is to be sent; `cancel` it as long as it has not been."""
+    """A scheduled message; `cancel` works until it has been sent."""
 
     __slots__ = ("_handle",)
 
@@ -178,12 +180,12 @@ class Timer:
         self._handle = handle
 
     def cancel(self) -> None:
-        """The message will not come; one that is in the mailbox already stays there."""
+        """Do not send the message; one that is in the mailbox already stays there."""
         self._handle.cancel()
 
 
 def send_after(seconds: float, who: object, message: object) -> Timer:
-    """Send `message` in so many seconds. A timer for a process that is dead by then does nothing."""
+    """Send `message` after so many seconds. If the process has exited by then, the timer does nothing."""
     if not seconds >= 0:
         error = f"a timer cannot run for {seconds!r} seconds: give 0 or more"
         raise ValueError(error)
@@ -192,7 +194,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
     life = node.incarnation
 
     def fire() -> None:
-        # The name may be another process's by now, but not in another life of the node.
+        # The name is resolved now: it may belong to another process by then. A node that was reopened is another node.
         process = resolve(node, who)[0] if node.incarnation == life else None
         if process is not None:
             process.deliver((INFO, message))
@@ -204,7 +206,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
 
 
 async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
-    """Wait until a process is gone, and return why; `NoProcess` when there is none. Works outside processes too."""
+    """Wait until a process has exited and return its reason; `NoProcess` when there is none. Works outside processes too."""
     node = current_node()
     process, pid, name = resolve(node, who)
     if process is None:

@@ -1,7 +1,7 @@
-"""Time and waiting: the clock, the deadlines of calls, and what wakes a task.
+"""Time and waiting: the clock, the deadlines of calls, and the wakeups of tasks.
 
-This is the one file that reads a clock. Time is a parameter: everything asks the event loop, so a loop on virtual time
-(`greenroom.supervision.testing`) moves deadlines, timers, restart windows and whatever user code sleeps on, all together.
+This is the one file that reads a clock. All time comes from the event loop, so a loop on virtual time
+(`greenroom.supervision.testing`) moves deadlines, timers, restart windows and the sleeps of user code together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def now(loop: AbstractEventLoop) -> float:
 
 
 def real_seconds() -> float:
-    """Seconds that really passed, for the watchdog: a loop that is stuck cannot tell its own time."""
+    """Monotonic real time, for the watchdog: a blocked loop cannot be asked for its own time."""
     return time.monotonic()
 
 
@@ -35,34 +35,34 @@ _last = 0
 
 
 def incarnation() -> int:
-    """A number that differs each time a node starts, in whatever thread, also within one tick of the clock."""
-    global _last  # noqa: PLW0603 - what is unique in a process is kept once in a process
+    """A number that is unique for each start of a node, across threads and within one tick of the clock."""
+    global _last  # noqa: PLW0603 - unique in the operating system's process, so kept once in it
     with _lock:
         _last = max(_last + 1, time.time_ns())
         return _last
 
 
 def check_seconds(seconds: object) -> None:
-    """Refuse what is no span of time, before anything is done that would wait for it."""
+    """Raise `ValueError` for an impossible timeout, before anything waits for it."""
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise ValueError(f"give 0 or more seconds, or None for no limit, not {seconds!r}")
 
 
 # --- Deadlines of calls, in lanes.
 # Nearly every call has a deadline and nearly none reaches it, so arming one must cost next to nothing. Calls that wait
-# equally long fall due in the order they were made: one queue per duration keeps them sorted for free, what was answered
-# is dropped when it comes to the front, and the loop has one timer for the lane instead of one per call.
+# equally long fall due in the order they were made: one queue per duration keeps them sorted for free, answered calls
+# are dropped when they reach the front, and the loop has one timer for the lane instead of one per call.
 
 
 _SWEEP_FROM = 256  # a lane shorter than this is not worth sweeping
-_LANES_KEPT = 64  # with more lanes than this, those that no call waits in are dropped
+_LANES_KEPT = 64  # with more lanes than this, lanes without a waiting call are dropped
 
 
 class Expiring(Protocol):
-    """Something that can come too late."""
+    """A pending answer with a deadline."""
 
     _future: asyncio.Future[Any]
-    """Done when it was answered, or its caller waits no more."""
+    """Done when the call was answered, or its caller stopped waiting."""
 
     def expire(self, seconds: float) -> None:
         """The deadline has passed."""
@@ -91,11 +91,11 @@ class Deadlines:
         self._sweep_at = _LANES_KEPT
 
     def __len__(self) -> int:
-        """How many entries are held, answered ones that were not dropped yet included."""
+        """The number of entries, including answered ones that were not dropped yet."""
         return sum(len(lane.queue) for lane in self._lanes.values())
 
     def add(self, seconds: float, item: Expiring) -> None:
-        """`item` expires in so many seconds, unless it is over by then."""
+        """Call `item.expire` in so many seconds, unless it was answered by then."""
         lane = self._lanes.get(seconds)
         if lane is None:
             lane = self._open(seconds)
@@ -103,7 +103,7 @@ class Deadlines:
         while queue and queue[0][1]._future.done():
             queue.popleft()
         if len(queue) >= lane.sweep_at:
-            # One that waits at the front holds up the answered ones behind it; sweep when they may be the most.
+            # A pending call at the front keeps the answered calls behind it; sweep when they may be the majority.
             lane.queue = queue = deque(entry for entry in queue if not entry[1]._future.done())
             lane.sweep_at = max(_SWEEP_FROM, 2 * len(queue))
         queue.append((self._node.loop.time() + seconds, item))
@@ -112,7 +112,7 @@ class Deadlines:
 
     def _open(self, seconds: float) -> _Lane:
         if len(self._lanes) >= self._sweep_at:
-            # Code that hands on what is left of a deadline has a lane for each call: a sweep has to be paid for by many.
+            # Code that passes on the rest of a deadline makes a lane for each call, so a sweep is amortised over many.
             for key, lane in tuple(self._lanes.items()):
                 if all(item._future.done() for _, item in lane.queue):
                     if lane.handle is not None:
@@ -150,15 +150,16 @@ class Deadlines:
         self._lanes.clear()
 
 
-# --- Where tasks wait until something else wakes them: `Wakeup` in the loop's next turn, `DirectWakeup` at once.
-# A future makes its task go on in the next turn of the loop, which is another round of the loop's books and another look at all
-# descriptors. Code that the loop itself calls, and not inside of any task (the node's pump, a descriptor that can be read), may have
-# a task go on here and now. What asyncio asks of things that a task may wait for is all that this uses: `_asyncio_future_blocking`,
-# `get_loop`, `add_done_callback`, `cancel`, `result`.
+# --- Objects that tasks wait for: a `Wakeup` resumes them in the loop's next turn, a `DirectWakeup` at once.
+# `DirectWakeup` is a fake future. A real future resumes its task in the next turn of the loop, which costs another pass through the
+# loop's ready queue and another `select` over all descriptors. Code that the loop itself calls, outside of any task (the node's pump,
+# a readable descriptor), can resume a task immediately instead, by running the step that the task registered as its done callback.
+# It relies only on what asyncio's Task asks of an awaited object: `_asyncio_future_blocking`, `get_loop`, `add_done_callback`,
+# `cancel`, `result`. Calling `wake` inside a task would run one task inside another.
 
 
 class DirectWakeup:
-    """For one task at a time; closed again as soon as that has passed."""
+    """A fake future for one waiting task at a time, which `wake` resumes on the spot; reusable."""
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_resume")
 
@@ -177,21 +178,21 @@ class DirectWakeup:
 
     @property
     def has_waiter(self) -> bool:
-        """Whether a task waits here."""
+        """Whether a task waits for this."""
         return self._resume is not None
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task that waited here was cancelled, and has not gone on yet."""
+        """Whether the waiting task was cancelled and has not resumed yet."""
         return self._cancelled is not None
 
     @property
     def task(self) -> Any:
-        """The task that waits here, if any."""
+        """The waiting task, if any."""
         return getattr(self._resume, "__self__", None)
 
     def wake(self) -> bool:
-        """Have the task go on until it waits again, or ends; only from outside of any task. False when no task waits."""
+        """Run the waiting task until it waits again or ends. Call it outside of any task. False when no task waits."""
         resume, context = self._resume, self._context
         if resume is None or context is None:
             return False
@@ -199,18 +200,18 @@ class DirectWakeup:
         context.run(resume, self)
         return True
 
-    # --- for the task
+    # --- the future protocol, called by the task
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the task that waits."""
+        """The loop of the waiting task."""
         return self._loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context) -> None:
-        """What makes the task go on, and where."""
+        """Take the task's next step, and the context to run it in."""
         self._resume, self._context = callback, context
 
     def cancel(self, msg: object = None) -> bool:
-        """The task is cancelled: it goes on in the loop's next turn, as always."""
+        """Cancel the wait: the task resumes with `CancelledError` in the loop's next turn, as with a real future."""
         resume, context = self._resume, self._context
         if resume is None:
             return False
@@ -220,14 +221,14 @@ class DirectWakeup:
         return True
 
     def result(self) -> None:
-        """What the task goes on with."""
+        """Raise `CancelledError` if the wait was cancelled."""
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None:
             raise cancelled
 
 
 class Wakeup:
-    """For any number of tasks that look at something else, and wait where it is not yet as they want it."""
+    """Wakes any number of tasks that wait for a change of some state, as a condition variable does."""
 
     __slots__ = ("_waiting",)
 
@@ -236,14 +237,14 @@ class Wakeup:
         self._waiting: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:
-        """All that wait now go on in the loop's next turn. A task that comes later waits for the next time."""
+        """Resume all waiting tasks in the loop's next turn. Tasks that wait afterwards wait for the next call."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             if not each.done():
                 each.set_result(None)
 
     async def wait(self, seconds: float | None = None) -> None:
-        """Wait until that, or until the time is over."""
+        """Wait until `wake` is called, or for so many seconds."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:

@@ -1,17 +1,17 @@
-"""What a caller can be told, as exceptions.
+"""The exceptions of processes and calls.
 
 ::
 
     GreenroomError
-    ├─ InternalError                a promise of ours is broken: please report it
-    └─ ActorError                 something about processes
+    ├─ InternalError                a bug in greenroom: please report it
+    └─ ActorError                 the base of errors about processes
        ├─ ProcessExited           the callee died before it answered (has `reason`)
        │  └─ NotRegistered        no process has that name, or ever had
-       ├─ CallTimeout             the deadline passed first; the callee may still be at it
+       ├─ CallTimeout             the deadline passed first; the callee may still be working
        ├─ CallCycle               the call would wait for itself
-       ├─ MailboxFull             the callee's bounded mailbox said no
+       ├─ MailboxFull             the callee's bounded mailbox is full
        ├─ AlreadyRegistered       the name is taken (has `pid`)
-       ├─ StartFailed             `init` did not come through (has `reason`)
+       ├─ StartFailed             `init` failed (has `reason`)
        │  └─ StartTimeout         `init` took too long, and was killed
        ├─ StartIgnored            `init` chose not to run
        ├─ NoNode                  no node runs in this event loop
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 
 
 class InternalError(GreenroomError):
-    """This should never happen: a promise of greenroom itself is broken. Please report it."""
+    """A bug in greenroom: this should never happen. Please report it."""
 
 
 class ActorError(GreenroomError):
-    """Something about processes: the address, the deadline, the mailbox, the start."""
+    """The base of errors about processes: addresses, deadlines, mailboxes, starts."""
 
 
 class ProcessExited(ActorError):
     """The callee ended before it answered; `reason` says why, and a crash is this error's cause."""
 
     def __init__(self, reason: ExitReason, who: object = None) -> None:
-        """`who` is how the callee was addressed: its pid, its name."""
+        """`who` is how the callee was addressed: its pid or its name."""
         super().__init__(reason, who)
         self.reason = reason
         self.who = who
@@ -61,14 +61,14 @@ class NotRegistered(ProcessExited):
     """No process is registered under that name."""
 
     def __str__(self) -> str:
-        return f"nobody is registered as {self.who!r}"
+        return f"no process is registered as {self.who!r}"
 
 
 class CallTimeout(ActorError):
-    """The answer did not come in time. The callee may still be working; its late reply is dropped."""
+    """The reply did not come in time. The callee may still be working; its late reply is dropped."""
 
     def __init__(self, seconds: float, who: object = None, doing: str = "answer") -> None:
-        """`doing` is the verb that did not happen."""
+        """`doing` is the verb of the message: "did not answer within 5 s"."""
         super().__init__(seconds, who, doing)
         self.seconds = seconds
         self.who = who
@@ -96,14 +96,14 @@ class MailboxFull(ActorError):
     """The callee's mailbox is bounded and full: it is slower than its callers."""
 
     def __init__(self, who: object, limit: int) -> None:
-        """`limit` is the bound that was asked for."""
+        """`limit` is the bound of the mailbox; 0 stands for the bound of a link to another node."""
         super().__init__(who, limit)
         self.who = who
         self.limit = limit
 
     def __str__(self) -> str:
         if not self.limit:
-            return f"there is more to be sent to {self.who} than the link to its node may hold back"
+            return f"cannot send to {self.who}: the link to its node holds back as much as it may"
         return f"the mailbox of {self.who} is full ({self.limit} messages)"
 
 
@@ -111,7 +111,7 @@ class AlreadyRegistered(ActorError):
     """The name is taken by `pid`."""
 
     def __init__(self, name: object, pid: Pid) -> None:
-        """`pid` has the name, and may be the one to use instead."""
+        """`pid` is the process that has the name, and may be used instead."""
         super().__init__(name, pid)
         self.name = name
         self.pid = pid
@@ -121,10 +121,10 @@ class AlreadyRegistered(ActorError):
 
 
 class StartFailed(ActorError):
-    """The process did not come up; `reason` says why, and a crash in `init` is this error's cause."""
+    """The process did not start; `reason` says why, and a crash in `init` is this error's cause."""
 
     def __init__(self, reason: ExitReason, what: object = None) -> None:
-        """`what` is what was to be started."""
+        """`what` is the process, or its label."""
         super().__init__(reason, what)
         self.reason = reason
         self.what = what
@@ -137,9 +137,9 @@ class StartTimeout(StartFailed):
     """`init` took longer than the starter would wait; the process was killed."""
 
     def __init__(self, seconds: float, reason: ExitReason, what: object = None) -> None:
-        """`seconds` is what it had."""
+        """`seconds` is the timeout of the start."""
         super().__init__(reason, what)
-        self.args = (seconds, reason, what)  # what makes another one like it, for pickle and copy
+        self.args = (seconds, reason, what)  # the constructor's arguments, for pickle and copy
         self.seconds = seconds
 
     def __str__(self) -> str:
@@ -147,22 +147,22 @@ class StartTimeout(StartFailed):
 
 
 class StartIgnored(ActorError):
-    """`init` returned `IGNORE`: the process chose not to run, and that is no failure."""
+    """`init` returned `IGNORE`: the process chose not to run, which is not a failure."""
 
 
 class NoNode(ActorError):
     """No node runs in this event loop."""
 
     def __init__(self, message: str = "no node runs in this event loop: open one with `async with Node():`") -> None:
-        """The message says what to do."""
+        """`message` says what to do."""
         super().__init__(message)
 
 
 class NotAnActor(ActorError):
-    """Only a process can do that, and the calling task is none."""
+    """The operation needs a process, and the calling task belongs to none."""
 
     def __init__(self, verb: str) -> None:
-        """`verb` is what was tried."""
+        """`verb` names the operation."""
         super().__init__(verb)
         self.verb = verb
 
@@ -171,7 +171,7 @@ class NotAnActor(ActorError):
 
 
 class Quit(BaseException):
-    """End the running process with this reason, from however deep in its code.
+    """Raise it to end the running process with this reason, from any depth of its code.
 
     A `BaseException`, so that an `except Exception` on the way does not stop it.
     """

@@ -1,9 +1,9 @@
-"""A forked child is not its parent: where its code would get back into the engine, the child ends.
+"""Ends a forked child where its code would return into the node of its parent.
 
 `os.fork` copies the whole program, so a handler that forks returns twice: once here and once in a child with the same mailboxes, the
-same loop and the same descriptors, which would answer the same callers. A child may do whatever it likes within the handler that has
-forked it, a loop and a node of its own included. It ends with that handler: with exit code 0 when that returns, as `SystemExit` says,
-and with a traceback and 1 for any other error.
+same loop and the same descriptors, which would answer the same callers. Within the forking handler a child may do anything, including
+opening a loop and a node of its own. It ends with that handler: with exit code 0 when the handler returns, with the code of a
+`SystemExit`, and with a traceback and 1 for any other error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .visible_text import visible
 
 
 def exit_child(error: BaseException | None = None) -> NoReturn:
-    """End this child as its code has ended."""
+    """End this child with the exit code that its code's end means."""
     code = 0 if error is None else 1
     try:
         code = _exit_code(error)
@@ -44,13 +44,13 @@ def _exit_code(error: BaseException | None) -> int:
 
 
 def _write_stderr(text: str) -> None:
-    """On the standard error, if there is one: a child that cannot say why it ends has failed all the same."""
+    """Write to the standard error, if there is one."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(visible(text, lines=True))
 
 
 def exit_strayed_child() -> NoReturn:
-    """The child has come to where it could only go on in its parent's place."""
+    """End a child whose code has returned into its parent's event loop."""
     exit_child(RuntimeError("a forked child has come back to the event loop, which is its parent's: it ends here"))
 
 
@@ -60,12 +60,14 @@ def _after_fork() -> None:
         return
     node = process.node
     if not node.running or threading.get_ident() != node.thread:
-        return  # code in a thread ends with its job there
+        return  # code in another thread ends with that thread's job
     node.forked = True
-    # A child that waits, or whose code was a task, comes to the loop first. It must not take the turn of another callback there.
+    # A child that awaits, or whose code was a task, returns to the loop first. The exit has to come before every other callback
+    # there, or the child would run one of its parent's. asyncio has no public way to put a callback first, so the loop's private
+    # ready queue is rotated; on a loop without one the child may run a callback of its parent before it ends.
     with contextlib.suppress(RuntimeError):
         node.loop.call_soon(exit_strayed_child)
-        ready = getattr(node.loop, "_ready", None)  # there is no public word for "before all others"
+        ready = getattr(node.loop, "_ready", None)
         if ready is not None:
             ready.rotate(1)
 

@@ -1,4 +1,4 @@
-"""Links and monitors: which process hears of the end of which.
+"""Links and monitors: which process is told of the exit of which.
 
 A link is mutual and passes exit signals both ways; a monitor is one-way and delivers exactly one `Down`. Most
 processes have one link, to their supervisor, so one link is stored bare and only the second makes a dict (a dict and
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_remote(process: Process) -> TypeGuard[RemoteProcessBase]:
-    """Whether it is a process of another node."""
+    """Whether the process runs on another node."""
     return process.is_remote
 
 
@@ -69,7 +69,7 @@ def forget_link(process: Process, other: Process) -> None:
 
 
 def link(one: Process, other: Process) -> None:
-    """Link two living processes; a second link between the same two is the first."""
+    """Link two living processes; linking the same two again is a no-op."""
     if one is not other:
         link_locally(one, other)
         if is_remote(other):
@@ -79,13 +79,13 @@ def link(one: Process, other: Process) -> None:
 
 
 def link_locally(one: Process, other: Process) -> None:
-    """As `link`, when the process elsewhere knows of it already."""
+    """As `link`, without telling the other node, which knows already."""
     _add(one, other)
     _add(other, one)
 
 
 def unlink(one: Process, other: Process) -> None:
-    """Take the link away: afterwards no exit signal passes between the two."""
+    """Remove the link: afterwards no exit signal passes between the two."""
     unlink_locally(one, other)
     if is_remote(other):
         other.send_unlink(one)
@@ -94,7 +94,7 @@ def unlink(one: Process, other: Process) -> None:
 
 
 def unlink_locally(one: Process, other: Process) -> None:
-    """As `unlink`, when the process elsewhere knows of it already."""
+    """As `unlink`, without telling the other node, which knows already."""
     forget_link(one, other)
     forget_link(other, one)
 
@@ -112,12 +112,12 @@ def monitor_process(
         watcher.deliver_signal(Down(monitor, pid, absence, name))
         return monitor
     if target.pid.serial not in target.node.processes and (target.life or not target.is_remote):
-        # It died between the look-up and now, as a process may whose start was waited for: its reason is still known.
+        # It died between the lookup and now, as a process may while its start is awaited: its reason is still known.
         monitor.target = None
         watcher.deliver_signal(Down(monitor, pid, target.reason or absence, name))
         return monitor
     if watcher.pid.serial not in watcher.node.processes:
-        monitor.target = None  # it will never fire: the watcher is abandoned code
+        monitor.target = None  # the watcher is abandoned code: it never gets a message
         return monitor
     if target.monitors is None:
         target.monitors = {}
@@ -131,7 +131,7 @@ def monitor_process(
 
 
 def end_monitor(monitor: Monitor, *, flush: bool) -> bool:
-    """End a monitor. Returns whether it was still open; `flush` also takes its `Down` out of the mailbox."""
+    """End a monitor. Returns whether it was still active; `flush` also takes its `Down` out of the mailbox."""
     target, watcher = monitor.target, monitor.watcher
     monitor.target = None
     if target is not None:

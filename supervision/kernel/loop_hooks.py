@@ -1,8 +1,9 @@
-"""Tasks that a process starts belong to it: their `SystemExit` is its crash, and they end with it.
+"""What a node installs in its event loop: a task factory, and a SIGINT handler.
 
+The task factory makes tasks that a process starts its own: their `SystemExit` crashes the process, and they end with it.
 asyncio lets `SystemExit` and `KeyboardInterrupt` out of a task and thereby ends the whole event loop, also from a
 task that `gather`, a `TaskGroup` or an anyio task group made. A task factory is the only place early enough to stop
-that. It wraps what the process's code starts, and nothing else: tasks of other code in the same loop stay as they are.
+that. It wraps only tasks started by process code; tasks of other code in the same loop stay as they are.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ if TYPE_CHECKING:
 
 
 _LOOP_OWNED: Final = "_shutdown_process_pool_on_exit"
-"""What anyio starts when its first worker process is asked for (`anyio.to_process`). It is the whole loop's:
-if it ended with the process that asked first, the worker processes of all others would end."""
+"""The task that anyio starts for its first worker process (`anyio.to_process`). It belongs to the whole loop: if it
+ended with the process that started it, the worker processes of all others would end. anyio offers no other mark than
+the name of the coroutine."""
 
 
 class TaskCrashed(ActorError):
-    """A task of a process raised `SystemExit` or `KeyboardInterrupt`: the process has crashed of it."""
+    """A task of a process raised `SystemExit` or `KeyboardInterrupt`, which crashed the process."""
 
     def __init__(self, error: BaseException) -> None:
         """`error` is what the task raised."""
@@ -51,8 +53,8 @@ class TaskCrashed(ActorError):
 class _Guarded(Coroutine[Any, Any, Any]):
     """A coroutine that cannot end the event loop.
 
-    A class and not an `async def` around it: a task cancelled before its first step would leave the inner coroutine
-    without ever having been awaited.
+    A class and not an `async def` wrapper: if a task is cancelled before its first step, a wrapper would leave the
+    inner coroutine never awaited, which Python warns of.
     """
 
     __slots__ = ("_inner", "_process")
@@ -69,7 +71,9 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
         error: BaseException = typ if val is None else val
-        if self._process.life == GONE:  # abandoned, and its loop ends: closed, as a handler would be
+        if (
+            self._process.life == GONE
+        ):  # abandoned code when the loop ends: close it, since it may swallow cancellations
             self._inner.close()
             raise error
         try:
@@ -84,7 +88,7 @@ class _Guarded(Coroutine[Any, Any, Any]):
         return self._inner.__await__()
 
     def __getattr__(self, name: str) -> Any:
-        """What debuggers and logs look at: its name, `cr_frame` and the like."""
+        """Pass on what debuggers and logs read: the name, `cr_frame` and the like."""
         return getattr(self._inner, name)
 
     def _crash(self, error: BaseException) -> TaskCrashed:
@@ -96,7 +100,7 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    # The crash was reported; that the task is not awaited is not worth a second line in the log.
+    # The crash was reported. Retrieving the exception keeps asyncio from logging it a second time.
     if not task.cancelled():
         task.exception()
 
@@ -111,10 +115,10 @@ def make_task_factory(inner: TaskFactory | None) -> TaskFactory:
         context: Context | None = options.get("context")
         process = current.get() if context is None else context.get(current)
         if process is None or not process.owns_tasks or process.node.loop is not loop:
-            # A task that a process of another node's thread sends here is not that process's to cancel.
+            # A task sent here by a process of another thread's node must not be cancelled by that process.
             return plain(loop, coro, **options)
         if not asyncio.iscoroutine(coro):
-            return plain(loop, coro, **options)  # which refuses it, here and now
+            return plain(loop, coro, **options)  # which raises TypeError here
         if getattr(coro, "__name__", None) == _LOOP_OWNED:
             return plain(loop, coro, **options)
         task = plain(loop, _Guarded(process, coro), **options)
@@ -131,7 +135,7 @@ watchdog.mark_handler_runner(_Guarded.throw.__code__, lambda frame: frame["self"
 
 # --- SIGINT, kept out of handlers.
 # Python raises `KeyboardInterrupt` wherever the main thread happens to be, which in a node is most likely some actor's
-# handler: the user wanted to stop the program and crashed one process of it. So while a node runs in the main thread,
+# handler: the user wants to stop the program and would crash one process of it. So while a node runs in the main thread,
 # the first SIGINT cancels the task that opened the node, from a callback of the loop; leaving the node's block then
 # stops everything in order. The second exits at once, also when the loop is stuck, by the signal's own default action.
 
@@ -142,7 +146,7 @@ class SigintHandler:
     """The SIGINT handler of one node."""
 
     def __init__(self) -> None:
-        """Nothing happens before `install`."""
+        """Do nothing before `install`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._before: Any = None
@@ -152,7 +156,7 @@ class SigintHandler:
         self._owes_interrupt = False
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take SIGINT over, unless this is not the main thread or SIGINT is ignored or wanted as a signal."""
+        """Handle SIGINT, unless this is not the main thread, or SIGINT is ignored or has its default action."""
         self._count = 0
         self._stopping = self._was_noticed = self._owes_interrupt = False
         if threading.current_thread() is not threading.main_thread():
@@ -166,17 +170,17 @@ class SigintHandler:
         signal.signal(signal.SIGINT, self._interrupted)
 
     def stopping(self) -> None:
-        """The node stops by itself: from now on the first SIGINT must not disturb that, and is owed at its end."""
+        """The node is closing: a first SIGINT from now on does not disturb that, and is raised at the end."""
         self._stopping = True
 
     def remove(self) -> None:
-        """Give it back."""
+        """Restore the previous SIGINT handler."""
         if self._before is None:
             return
         if signal.getsignal(signal.SIGINT) == self._interrupted:
             signal.signal(signal.SIGINT, self._before)
         if self._count and not self._was_noticed:
-            self._owes_interrupt = True  # it came so late that the loop will not turn for it any more
+            self._owes_interrupt = True  # it came too late for the loop to run `_stop`
         self._before = None
         self._loop = None
 
@@ -192,8 +196,8 @@ class SigintHandler:
         os.kill(os.getpid(), signal.SIGINT)
 
     def _stop(self) -> None:
-        # asyncio.run has a handler of its own, which cancels the main task and remembers to raise KeyboardInterrupt
-        # at the very end; where there is none, both are ours to do.
+        # asyncio.run has a handler of its own, which cancels the main task and raises KeyboardInterrupt at the very
+        # end; without it, this class does both.
         before, task = self._before, self._task
         if before is None:
             return
@@ -208,7 +212,7 @@ class SigintHandler:
             before(signal.SIGINT, None)
 
     def raise_pending_interrupt(self, error: BaseException | None) -> None:
-        """Turn the cancellation that an interrupt caused into the `KeyboardInterrupt` that it stands for."""
+        """Raise `KeyboardInterrupt` in place of the cancellation that a SIGINT caused."""
         if self._owes_interrupt and (error is None or isinstance(error, asyncio.CancelledError)):
             self._owes_interrupt = False
             raise KeyboardInterrupt

@@ -1,8 +1,8 @@
-"""A node: one event loop's worth of processes, and the pool of tasks in which their `async def` handlers run.
+"""A node: the processes of one event loop, and the pool of tasks in which their `async def` handlers run.
 
 It owns the table of processes and their names, the run queue and its pump, the workers, deadlines, reports and the
-watchdog. Opening one installs a task factory and a SIGINT handler in the loop; closing it stops every process in
-order and puts both back.
+watchdog. Opening a node installs a task factory and a SIGINT handler in the loop; closing it stops every process in
+order and restores both.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 # --- The workers: a pool of real tasks, one whole invocation in one task.
 # anyio scopes, `asyncio.timeout` and task groups tie themselves to the task they are entered in, so an invocation must
-# never move between tasks, and must not run in its caller's. A task of its own per invocation would cost twice as much
-# and, when a hundred thousand actors are told something at once, a hundred thousand tasks. Instead one worker takes job
-# after job and suspends only when a handler really waits; then the pump has another go on, at once and not in the loop's next turn. So
+# never move between tasks, and must not run in its caller's. A new task per invocation would cost twice as much
+# and, when a hundred thousand actors get a message at once, a hundred thousand tasks. Instead one worker takes job
+# after job and suspends only when a handler really waits; then the pump resumes another, at once and not in the loop's next turn. So
 # there are as many workers as there are suspended handlers, plus one.
 #
 # A worker that was cancelled is not used again: other code may still hold on to that task.
@@ -49,14 +49,15 @@ if TYPE_CHECKING:
     Invocation = tuple[Process, CoroutineType[Any, Any, Any], MailboxEntry]
 
 JOBS_PER_TURN = 128
-_MOST_PARKED = 1024  # workers that are kept though they have nothing to do; those of a flood beyond that end with it
+_MOST_PARKED = 1024  # idle workers that are kept; more of them end when they become idle
 
 
 class ContextCoroutine:
-    """Await a coroutine that has begun in another context than the awaiting task's, and keep it there.
+    """Awaits a coroutine that was started in another context than the awaiting task's, and runs its steps there.
 
-    Code that was abandoned is cancelled once more when its loop ends. It has had its grace: it is closed, and not asked
-    again, since code that swallows every cancellation would keep `asyncio.run` waiting for ever.
+    asyncio binds a context to a task, not to a coroutine, so each step is sent through `Context.run`. When its loop ends,
+    abandoned code is closed instead of cancelled again: code that swallows every cancellation would keep `asyncio.run`
+    waiting for ever.
     """
 
     __slots__ = ("_awaited", "_context", "_coroutine", "_process")
@@ -64,7 +65,7 @@ class ContextCoroutine:
     def __init__(
         self, process: Process | None, coroutine: Coroutine[Any, Any, Any], context: Context, awaited: object
     ) -> None:
-        """`awaited` is what the coroutine's first step waits for; `process` whose code it is, if it is a process's."""
+        """`awaited` is what the coroutine's first step yielded; `process` is the process whose code it is, if any."""
         self._process = process
         self._coroutine = coroutine
         self._context = context
@@ -88,7 +89,7 @@ class ContextCoroutine:
 
 
 def start_in_context(context: Context, coroutine: Coroutine[Any, Any, None]) -> ContextCoroutine | None:
-    """Run a coroutine in that context up to where it first waits; what is left of it, to be awaited."""
+    """Run a coroutine in that context until it first waits; returns the rest to be awaited, or None when it has ended."""
     try:
         awaited = context.run(coroutine.send, None)
     except StopIteration:
@@ -97,13 +98,13 @@ def start_in_context(context: Context, coroutine: Coroutine[Any, Any, None]) -> 
 
 
 def _ends_task(error: BaseException) -> bool:
-    """Whether the task that a handler raised this in is over: Python throws no GeneratorExit inwards, it closes."""
+    """Whether the task in which a handler raised this has to end: it is being closed by Python, with `GeneratorExit`."""
     why: object = error.args[0] if type(error) is RuntimeError and error.args else None
     return isinstance(error, GeneratorExit) or (type(why) is str and why.endswith("ignored GeneratorExit"))
 
 
 class WorkerTasks:
-    """The pool of one node."""
+    """The worker tasks of one node."""
 
     __slots__ = ("_fresh", "_node", "_parked", "_tasks", "jobs", "left")
 
@@ -111,33 +112,33 @@ class WorkerTasks:
         """`jobs` may be a queue that chooses its own order."""
         self._node = node
         self.jobs: deque[Invocation] = deque() if jobs is None else jobs
-        """The invocations that have not begun."""
+        """The queued invocations, not started yet."""
         self._parked: list[DirectWakeup] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._fresh: asyncio.Task[None] | None = None  # the one that was made, and has not begun yet
+        self._fresh: asyncio.Task[None] | None = None  # a new worker that has not run yet
         self.left = JOBS_PER_TURN
-        """How many more may begin in this turn of the loop; the pump begins each turn with all of them."""
+        """How many more jobs may start in this turn of the loop; the pump resets it at each turn."""
 
     def __len__(self) -> int:
-        """How many tasks the pool has now."""
+        """The number of worker tasks."""
         return len(self._tasks)
 
     @property
     def busy(self) -> int:
-        """How many of them are in the middle of a handler."""
+        """The number of workers in the middle of a handler."""
         return len(self._tasks) - len(self._parked)
 
     def submit(self, process: Process, coroutine: CoroutineType[Any, Any, Any], entry: MailboxEntry) -> None:
-        """Queue an invocation that has not begun."""
+        """Queue an invocation."""
         self.jobs.append((process, coroutine, entry))
         if not self._parked and self._fresh is None:
             self._grow()
         self._node.wake()
 
     def run(self) -> bool:
-        """Begin what is queued, as much as this turn of the loop allows, each in a task of its own; whether anything has run.
+        """Start queued jobs, as many as this turn of the loop allows, by resuming parked workers; whether any ran.
 
-        Called by the pump, outside of any task, as long as something is queued.
+        Called by the pump, outside of any task, as long as jobs are queued.
         """
         ran = False
         while self.jobs and self.left and self._parked:
@@ -148,7 +149,7 @@ class WorkerTasks:
 
     def _grow(self) -> None:
         loop = self._node.loop
-        # Not by the loop's own factory: an eager one would run the handler here and now, inside of the code that is running.
+        # Not by the loop's task factory: an eager one would run the handler immediately, inside the code that is running.
         context = self._node.context.copy()
         task = asyncio.Task(self._work(), loop=loop, name="greenroom-worker", context=context)
         self._tasks[task] = None
@@ -179,7 +180,7 @@ class WorkerTasks:
                         if not await self._finish(*rest):
                             return
                     except GeneratorExit:
-                        return  # what a handler awaited ended with it
+                        return  # this task is being closed, and its handler with it
                     rest = None  # a parked worker holds on to nothing of its last job
                 if task.cancelling():
                     return
@@ -194,7 +195,7 @@ class WorkerTasks:
                 raise
 
     def _begin(self, task: asyncio.Task[Any]) -> tuple[Process, MailboxEntry, ContextCoroutine] | None:
-        """Run the next job up to where it first waits, which most never do. Otherwise, what is left of it."""
+        """Run the next job until it first waits, which most never do. Returns the rest of one that waits."""
         process, coroutine, entry = self.jobs.popleft()
         if process.life:
             coroutine.close()
@@ -208,7 +209,7 @@ class WorkerTasks:
                     forks.exit_child()
                 process.worker = None
                 process.on_return(entry, stop.value)
-            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: any error is its crash
                 process.worker = None
                 process.on_error(entry, error)
             else:
@@ -220,7 +221,7 @@ class WorkerTasks:
         return None
 
     async def _finish(self, process: Process, entry: MailboxEntry, rest: ContextCoroutine) -> bool:
-        """Run a job that waits to its end; False when that was the end of the task, too."""
+        """Run a waiting job to its end; False when this worker has to end too."""
         closed = False
         try:
             value = await rest
@@ -238,14 +239,14 @@ class WorkerTasks:
         return not closed
 
     def cancel(self) -> tuple[asyncio.Task[None], ...]:
-        """Cancel all workers; those that are returned have not ended yet."""
+        """Cancel all workers and return them; they have not ended yet."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
         return tasks
 
     async def close(self) -> None:
-        """Cancel all workers, and wait for those that can end."""
+        """Cancel all workers, and wait for them at most `kill_grace`."""
         if tasks := self.cancel():
             await asyncio.wait(tasks, timeout=self._node.kill_grace)
 
@@ -272,15 +273,15 @@ TURN_SECONDS = (
 
 
 class ShuffledQueue(deque[Any]):
-    """A queue that gives its items in an order drawn from a seed: every draw is one that a busy system could make."""
+    """A queue that returns its items in a seeded random order, each of which a busy system could produce."""
 
     def __init__(self, source: random.Random) -> None:
-        """`source` decides; the same source state replays the same order."""
+        """The same state of `source` replays the same order."""
         super().__init__()
         self._source = source
 
     def popleft(self) -> Any:
-        """Take any item; what one mailbox holds keeps its order, since only whole mailboxes stand here."""
+        """Take a random item. The order within a mailbox stays, since the items are whole processes."""
         if len(self) > 1:
             self.rotate(-self._source.randrange(len(self)))
         return super().popleft()
@@ -322,7 +323,7 @@ class Node:
         self.context = Context()
         self.loop: asyncio.AbstractEventLoop
         self.thread = 0
-        self.fast_thread = 0  # the same, until something has leaked: then every sender is looked at
+        self.fast_thread = 0  # the same until code was abandoned: from then on each sender is checked
         self.incarnation = 0
         self.processes: dict[int, Process] = {}
         self.names: dict[Hashable, Process] = {}
@@ -335,13 +336,13 @@ class Node:
         self.running = False
         self.stopping = False
         self.ending = False
-        self.forked = False  # set in a child that a handler has forked: none of this is its own
+        self.forked = False  # set in a child that a handler has forked (see `forks`)
         self.leaks = 0
         self.drain_budget = DRAIN_BUDGET
         self.turn_ends = 0.0  # when the loop gets its turn, on its own clock
-        source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - order, not secrets
+        source = random.Random(seed) if isinstance(seed, int) else seed  # noqa: S311 - an order, not a secret
         self.seed = seed
-        self.random = random.Random() if source is None else source  # noqa: S311 - whatever is left to chance here
+        self.random = random.Random() if source is None else source  # noqa: S311 - delays and orders, not secrets
         self.inline_budget = INLINE_BUDGET if source is None else 0
         self.inline_left = self.inline_budget
         self._source = source
@@ -349,7 +350,7 @@ class Node:
         self.workers: WorkerTasks
         self.deadlines: Deadlines
         self._serial = 0
-        self._pumping = False  # whether the pump is at work, or will be soon
+        self._pumping = False  # whether the pump runs, or is scheduled
         self._wakeups: deque[DirectWakeup] = deque()
         self._reset()
         self.watchdog = Watchdog(self, watchdog) if watchdog is not None else None
@@ -379,7 +380,7 @@ class Node:
                 self._interrupts.raise_pending_interrupt(error)
 
     async def open(self) -> None:
-        """Begin: from now on `start`, `spawn` and calls work in this loop."""
+        """Open the node: from now on `start`, `spawn` and calls work in this loop."""
         loop = asyncio.get_running_loop()
         if self.running:
             message = f"{self!r} is open already"
@@ -387,7 +388,7 @@ class Node:
         if (other := node_of(loop)) is not None:
             message = f"this event loop has a node already: {other!r}"
             raise ActorError(message)
-        # A thread that a handler of another node started has that handler's context, and is not its code.
+        # A thread started by a handler of another node has inherited that handler's context, but is not its code.
         current.set(None)
         self.loop = loop
         self.thread = self.fast_thread = _get_ident()
@@ -403,7 +404,7 @@ class Node:
             self._interrupts.install(loop)
 
     def _reset(self) -> None:
-        # A node that is opened again must not meet what was left of its former life, which was in another loop.
+        # A node that is opened again must not use anything of its former run, which belonged to another loop.
         self.run_queue = deque() if self._source is None else ShuffledQueue(self._source)
         self.workers = WorkerTasks(self, None if self._source is None else ShuffledQueue(self._source))
         self.deadlines = Deadlines(self)
@@ -412,9 +413,10 @@ class Node:
         self._serial = self.leaks = 0
 
     async def close(self) -> None:
-        """End every process, in reverse order of start and each as its kind wants, then let go of the loop.
+        """Stop every process, in reverse order of start, then restore the loop.
 
-        Cancelling this ends the patience, not the stop: processes that are left are killed; cancelled again, abandoned.
+        Cancelling this does not stop the close: the remaining processes are killed, and after a second cancellation
+        abandoned.
         """
         await self._close()
         if self._interrupts is not None:
@@ -440,7 +442,7 @@ class Node:
             self.loop.set_task_factory(self._factory)
             install_node(self.loop, None)
             self.running = False
-            for wakeup in self._wakeups:  # opened again, the node has others
+            for wakeup in self._wakeups:  # a reopened node has new ones
                 self.loop.call_soon(wakeup.wake)
             if self._interrupts is not None:
                 self._interrupts.remove()
@@ -458,13 +460,13 @@ class Node:
                 lifecycle.kill(process)
 
     async def _kill_processes(self) -> None:
-        # A process that is left was started by one that is gone, and is linked to none; or there is no patience left.
+        # A process that is left was started by one that has exited and is linked to none, or the close was cancelled.
         self.ending = True
         try:
             while self.processes:
                 gones: list[ExitFuture] = []
                 for process in tuple(self.processes.values()):
-                    if process.activity != DEAD:  # of the kill of one before it, by a link
+                    if process.activity != DEAD:  # killed already, through a link
                         gones.append(ExitFuture(self.loop))
                         process.add_exit_waiter(gones[-1])
                         lifecycle.kill(process)
@@ -478,7 +480,7 @@ class Node:
     # --- processes
 
     def create(self, parent: Process | None, label: str) -> Process:
-        """A new process, which has no behaviour yet."""
+        """Make a process, without a behaviour yet, and enter it into the table."""
         if not self.running or self.ending:
             message = f"{self!r} is {'closing' if self.running else 'not open'}"
             raise ActorError(message)
@@ -490,7 +492,7 @@ class Node:
         return process
 
     def discard(self, process: Process) -> None:
-        """Take back a process that never began."""
+        """Remove a process whose code never ran."""
         process.reason = NO_PROCESS
         if not hasattr(process, "behaviour"):
             process.behaviour = lifecycle.EXITED_BEHAVIOUR
@@ -499,17 +501,17 @@ class Node:
         lifecycle.complete_exit(process)
 
     def process(self, pid: Pid) -> Process | None:
-        """The process behind `pid`, if it is one of this node in this life, and alive or dying; or one of a node that can be reached."""
+        """The process behind `pid`, alive or dying, of this run of this node or of a reachable node; else None."""
         if pid.incarnation != self.incarnation or pid.node != self.name:
             return None if self.remote_nodes is None or pid.node == self.name else self.remote_nodes.process(pid)
         return self.processes.get(pid.serial)
 
     def named(self, name: Hashable | Via) -> Process | None:
-        """The process that is registered as that, if there is one, alive or dying."""
+        """The process with this name, alive or dying; None when there is none."""
         return find_process(self, name)
 
     def root_pid(self) -> Pid:
-        """The address of no process in particular on this node: serial 0."""
+        """The pid of the node itself: serial 0."""
         return make_pid(self.name, self.incarnation, 0)
 
     def now(self) -> float:
@@ -519,13 +521,13 @@ class Node:
     # --- other threads
 
     def check_thread(self, verb: str) -> None:
-        """Refuse what another thread must not do: nothing in here is locked."""
+        """Raise `ActorError` in another thread: nothing in a node is locked."""
         if _get_ident() != self.thread:
             message = f"cannot {verb} from another thread than {self!r} runs in: send it a message instead"
             raise ActorError(message)
 
     def call_from_thread(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> bool:
-        """Have the node's thread call `function`, soon. False when the node does not run any more."""
+        """Schedule a call in the node's thread. False when the node does not run any more."""
         try:
             if self.running:
                 self.loop.call_soon_threadsafe(function, *args)
@@ -537,27 +539,27 @@ class Node:
     # --- the run queue
 
     def enqueue(self, process: Process) -> None:
-        """A process has something to do."""
+        """Put a process into the run queue."""
         self.run_queue.append(process)
         if not self._pumping:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.context)
 
     def wake(self) -> None:
-        """There is something for the workers to do."""
+        """Schedule the pump: the workers have a job, or a task is to be woken."""
         if not self._pumping:
             self._pumping = True
             self.loop.call_soon(self._pump, context=self.context)
 
     def wake_soon(self, wakeup: DirectWakeup) -> None:
-        """Let the task that waits there go on when the processes that have something to do are through."""
+        """Resume the task that waits for `wakeup`, after the processes in the run queue."""
         self._wakeups.append(wakeup)
         self.wake()
 
     def serve(self, step: Callable[[], object]) -> None:
-        """Call it, and run at once whatever that gives processes to do, instead of in the loop's next turn.
+        """Call `step`, then run the processes that it gave work at once, instead of in the loop's next turn.
 
-        Only for what the loop itself calls, outside of any task.
+        Only for callbacks of the loop, outside of any task.
         """
         if self._pumping:
             step()
@@ -569,11 +571,11 @@ class Node:
             self._pump()
 
     def _pump(self) -> None:
-        """Run processes, and what they leave to workers, and the tasks that those wake, until all is done or it is the loop's turn."""
+        """Run queued processes, their jobs and the tasks they wake, until nothing is left or the loop's turn has come."""
         queue, workers, wakeups = self.run_queue, self.workers, self._wakeups
         workers.left = JOBS_PER_TURN
         budget = PUMP_BUDGET
-        now = self.loop.time  # on virtual time it stands still here, and the order of a seed stays as it is
+        now = self.loop.time  # virtual time stands still here, so the order of a seed is not disturbed
         until = self.turn_ends = now() + TURN_SECONDS
         try:
             while budget > 0:
@@ -601,25 +603,25 @@ class Node:
 
 
 class ExitFuture:
-    """A future that ends when a process does."""
+    """A future with the reason of a process's exit."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give it to `Process.await_death`."""
         self.future: asyncio.Future[ExitReason] = loop.create_future()
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process is gone."""
+        """Set the result."""
         if not self.future.done():
             self.future.set_result(reason)
 
     async def within(self, seconds: float | None) -> bool:
-        """Wait for it; whether it came in time."""
+        """Wait for the exit; whether it came in time."""
         done, _ = await asyncio.wait((self.future,), timeout=seconds)
         return bool(done)
 
 
 def run(main: Callable[[], Awaitable[T]], **options: Any) -> T:
-    """Run an async function inside a node of its own, as `asyncio.run` would run it; the options are `Node`'s."""
+    """Run an async function in a new event loop and node, as `asyncio.run` does; the options are `Node`'s."""
     given: object = main
     if isinstance(given, Coroutine):
         given.close()  # it will not be awaited

@@ -1,14 +1,14 @@
-"""One process: its mailbox, its state of activity, what happens around each invocation, and how it dies.
+"""One process: its mailbox, its activity, its invocations, and its exit.
 
 An idle process is this object and nothing else: no task, no queue. A message makes it runnable; the node's pump
-drains its mailbox inside the process's own context. A handler that returns a coroutine hands over to a worker task,
-and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: die, go on,
+drains its mailbox inside the process's own context. A handler that returns a coroutine continues in a worker task,
+and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: exit, go on,
 or be idle.
 
-Death takes two steps. `begin_exit`: from now on nothing is delivered and nothing new begins; code that is still running is
-cancelled and gets the node's kill grace to unwind. `complete_exit`: the code is done (or was abandoned), so names are free,
-callers are answered, links and monitors fire. No process hears of a death before the unwinding is over, so a successor
-never meets its predecessor's lock or socket.
+An exit takes two steps. `begin_exit`: from now on nothing is delivered and nothing new begins; code that is still running
+is cancelled and gets the node's kill grace to unwind. `complete_exit`: the code is done (or was abandoned), so names are
+free, callers get their errors, links and monitors fire. No process is told of an exit before the unwinding is over, so a
+successor never meets its predecessor's lock or socket.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from .process_messages import Down, Exit, ExitReason, MailboxEntry, NoConnection, NoProcess, Pid
 
 
-# --- What the engine asks of a behaviour: how a process deals with what is in its mailbox.
+# --- The interface of a behaviour to the engine: how a process handles the entries of its mailbox.
 
 
 READY: Final = object()
-"""What `_set_up` returns when nothing more is to be done before the process can go to work."""
+"""The result of `_otp_set_up` when the process is started and needs no further handling."""
 
 
 class Behaviour:
-    """The base of GenServer and its siblings, of plain routines, and of the dead.
+    """The base of GenServer and GenStatem, of plain routines, and of exited processes.
 
     The engine calls `_set_up`, and then `_handle` for each entry, inside the process's own context, and runs a coroutine that it returns in a worker; then
     `_done` or `_failed`. The names are private because users derive from the behaviours and name their methods freely.
@@ -52,38 +52,38 @@ class Behaviour:
     __slots__ = ()
 
     _otp_methods: ClassVar[dict[Any, Callable[..., Any]]] = {}
-    """Methods that a cast may name, by what the cast names: those need no look by the behaviour."""
+    """Cache from the method that a cast names to the function to call, which `drain` calls without the behaviour."""
     _otp_special: ClassVar[frozenset[type]] = frozenset()
-    """Types of return values that the behaviour has to look at."""
+    """Types of return values that the behaviour has to handle."""
     owns_tasks: ClassVar[bool] = True
-    """Whether tasks that are started in the process's context are its own."""
+    """Whether tasks started in the process's context belong to the process."""
     has_unbounded_stop: ClassVar[bool] = False
-    """Whether a closing node waits for this one however long it takes, as it does for supervisors."""
+    """Whether a closing node waits for this process without limit, as it does for supervisors."""
 
     @property
     def inner(self) -> Behaviour:
-        """The behaviour itself: this one, unless it is an observer that stands before another."""
+        """The behaviour itself: this one, unless it is an observer of another."""
         return self
 
     def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-        """Begin. Unless it is `READY`, what is returned is treated as that of an entry of the kind `INIT`."""
+        """Run the constructor and `init`. A result other than `READY` is handled as that of an `INIT` entry."""
         raise NotImplementedError
 
     def _otp_handle(self, entry: MailboxEntry) -> object:
-        """Begin with one entry."""
+        """Run the handler of one entry, and return its result or its coroutine."""
         raise NotImplementedError
 
     def _otp_on_return(self, entry: MailboxEntry, value: object) -> None:
-        """The invocation returned `value`."""
+        """Handle the return value of an invocation."""
 
     def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
-        """The invocation raised."""
+        """Handle the error of an invocation."""
 
     def _otp_report(self, error: BaseException) -> None:
-        """Tell the node that code of the process raised outside its handlers."""
+        """Report that code of the process raised outside its handlers."""
 
     def _otp_on_exit(self, reason: ExitReason) -> None:
-        """The process is gone: let go of timers and the like."""
+        """Release timers and the like: the process has exited."""
 
 
 # --- The process itself.
@@ -91,40 +91,40 @@ class Behaviour:
 
 COROUTINE: type = CoroutineType  # typed so that checkers do not narrow to a coroutine of unknowns
 
-# What a process is doing, in one number, so that the fast path of a call tests one slot. The order matters:
+# The activity of a process as one number, so that the fast path of a call tests one slot. The order matters:
 # below QUEUED a message has to wake the process, above RUNNING an invocation is under way.
-IDLE = 0  # nothing to do; a call may run its handler on the spot
-DOZING = 1  # idle, but each message has to pass the mailbox: a timer is armed, or an observer looks on
+IDLE = 0  # nothing to do; a call may run its handler inline, on the caller's stack
+DOZING = 1  # idle, but each message has to pass the mailbox: a timer is armed, or an observer is attached
 QUEUED = 2  # in the run queue
 HELD = 3  # suspended from outside: messages collect
 RUNNING = 4  # a handler is on the stack, under the pump
 INLINE = 5  # a handler is on the stack, under its caller
 WORKING = 6  # a coroutine of it runs in a worker, or waits for one
-UNWOUND = 7  # dying; its code is done, tasks that it started are not
+UNWOUND = 7  # dying; its own code is done, tasks that it started are not
 DEAD = 8
 
-# How far a life has come.
+# The stages of a life.
 ALIVE = 0
 DYING = 1
 GONE = 2
 
 
 def _find_no_method(_method: object) -> None:
-    """No method is known: each message has to pass the behaviour."""
+    """Find no method, so that each message passes through the behaviour."""
 
 
 class ExitWaiter(Protocol):
-    """An object that is told at once when a process dies: a call in flight, a start, a join."""
+    """An object whose `on_exit` is called when a process exits: a pending call, a start, a monitor of another node."""
 
     def on_exit(self, reason: ExitReason) -> None:
-        """The process is gone, for this reason."""
+        """The process has exited, for this reason."""
 
 
 class Process:
-    """The cell behind a pid."""
+    """The object behind a pid: mailbox, links, monitors, context and behaviour of a process."""
 
     is_remote: ClassVar[bool] = False
-    """Whether it is one of another node."""
+    """Whether it runs on another node."""
 
     __slots__ = (
         "activity",
@@ -176,7 +176,7 @@ class Process:
         self.links: Process | dict[Process, None] | None = None
         self.monitors: dict[Monitor, None] | None = None
         self.watching: dict[Monitor, None] | None = None
-        self.callers: ExitWaiter | dict[ExitWaiter, None] | None = None  # one is stored bare, as a link is
+        self.callers: ExitWaiter | dict[ExitWaiter, None] | None = None  # a single one is stored bare, as a link is
         self.names: dict[Hashable, None] | None = None
         self.tasks: dict[asyncio.Task[Any], None] | None = None
         self.worker: asyncio.Task[Any] | None = None
@@ -215,7 +215,9 @@ class Process:
                     mailbox.append(entry)
                     self.mailbox = mailbox
                 self.fast_append = mailbox.append
-            elif -self.exempt >= self.limit:  # so many wait inside: kept while suspended, or postponed
+            elif (
+                -self.exempt >= self.limit
+            ):  # so many entries wait in the behaviour: deferred while suspended, or postponed
                 return False
             else:
                 self.mailbox = deque((entry,))
@@ -232,30 +234,30 @@ class Process:
         return True
 
     def send(self, message: object, *, exempt: bool = False) -> bool:
-        """Put a message into the mailbox; False when the process is dying, or its bound is reached, which does not hold for what is exempt."""
+        """Put a message into the mailbox; False when the process is dying or its bound is reached. `exempt` ignores the bound."""
         return self.deliver_exempt((INFO, message)) if exempt else self.deliver((INFO, message))
 
     def deliver_exempt(self, entry: MailboxEntry) -> bool:
-        """As `deliver`, for what no bound can refuse and none counts; it is in order with the rest all the same."""
+        """As `deliver`, for entries that the bound neither refuses nor counts. They keep their order with the others."""
         limit = self.limit
         if limit is None:
             return self.deliver(entry)
         self.limit = None
         delivered = self.deliver(entry)
         self.limit = limit
-        self.fast_append = None  # which was just set, had the mailbox been empty, and knows of no bound
+        self.fast_append = None  # `deliver` has set it if the mailbox was empty, and it ignores the bound
         self.exempt += delivered
         return delivered
 
     def deliver_signal(self, message: Down | Exit) -> None:
-        """A `Down` or a trapped `Exit`."""
+        """Deliver a `Down` or a trapped `Exit`."""
         if self.limit is None:
             self.deliver((SIGNAL, message))
         else:
             self.deliver_exempt((SIGNAL, message))
 
     def push_front(self, entry: MailboxEntry) -> None:
-        """What has to come before anything that already waits: the next step of what is being done."""
+        """Put an entry before all others: the next step of the current invocation."""
         if self.mailbox is None:
             self.mailbox = deque((entry,))
         else:
@@ -267,7 +269,7 @@ class Process:
     # --- invocations
 
     def own_context(self) -> Context:
-        """The context that all code of this process runs in, for as long as it lives."""
+        """The context that all code of this process runs in, made at first use."""
         context = self.context
         if context is None:
             context = self.context = Context()
@@ -275,7 +277,7 @@ class Process:
         return context
 
     def drain(self) -> None:
-        """Handle what lies in the mailbox, up to the node's budget. Runs inside `context`, under the pump."""
+        """Handle the entries of the mailbox, up to the node's budget. Runs inside `context`, called by the pump."""
         self.activity = RUNNING
         mailbox = self.mailbox
         assert mailbox is not None
@@ -286,17 +288,17 @@ class Process:
         popleft = mailbox.popleft
         node = self.node
         for step in range(1, node.drain_budget + 1):
-            # The clock is asked at every eighth message: at each one it cost a twentieth of a cast.
+            # The clock is read at every eighth message: reading it at each one cost a twentieth of a cast.
             if not mailbox or (not step & 7 and node.loop.time() > node.turn_ends):
                 break
             entry = popleft()
             try:
-                # A cast of a method is most of the traffic: the same as below, without the two calls.
+                # Fast path for the cast of a method, most of the traffic: the same as below, without two calls.
                 if not entry[0] and (function := known(entry[1])) is not None:
                     _, _, args, kwargs = entry
                     if kwargs:
                         value = function(behaviour, *args, **kwargs)
-                    elif len(args) == 1:  # to spread one argument costs as much as the rest of the call
+                    elif len(args) == 1:  # unpacking `*args` costs as much as the rest of the call
                         value = function(behaviour, args[0])
                     else:
                         value = function(behaviour, *args)
@@ -310,9 +312,9 @@ class Process:
                     self.run_in_worker(value, entry)
                     return
                 if self.life:
-                    break  # it ended itself: what it returned is dropped
+                    break  # it ended itself: its return value is dropped
                 on_return(entry, value)
-            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: whatever was raised is its crash
+            except BaseException as error:  # noqa: BLE001 - the boundary of an actor: any error is its crash
                 self.on_error(entry, error)
             if self.activity != RUNNING or self.life:
                 break
@@ -320,22 +322,22 @@ class Process:
         self.settle()
 
     def handle_result(self, entry: MailboxEntry, value: object) -> None:
-        """A handler that was not called by `drain` returned, perhaps a coroutine that has to run first."""
+        """Handle the result of a handler that was not called by `drain`: a coroutine runs in a worker first."""
         if type(value) is COROUTINE:
             self.run_in_worker(value, entry)
         else:
             self.on_return(entry, value)
 
     def on_return(self, entry: MailboxEntry, value: object) -> None:
-        """The invocation returned; a process that is dying already has nothing more to say."""
+        """Pass the return value of an invocation to the behaviour; a no-op in a dying process."""
         if not self.life:
             try:
                 self.behaviour._otp_on_return(entry, value)
-            except BaseException as error:  # noqa: BLE001 - as in drain: what it returned was nonsense
+            except BaseException as error:  # noqa: BLE001 - as in drain: its return value was wrong
                 self.on_error(entry, error)
 
     def on_error(self, entry: MailboxEntry, error: BaseException) -> None:
-        """The invocation raised. Whatever comes of that, the process must not be left as it is."""
+        """Pass the error of an invocation to the behaviour. If that fails too, end the process: it must not stay half done."""
         if self.node.forked:
             forks.exit_child(error)
         if not self.life:
@@ -344,16 +346,16 @@ class Process:
             except BaseException as broken:  # noqa: BLE001 - as in drain
                 begin_exit(self, Crash(error))
                 self.node.loop.call_exception_handler(
-                    {"message": f"what {self} died of could not be dealt with", "exception": broken}
+                    {"message": f"the crash of {self} could not be handled", "exception": broken}
                 )
 
     def run_in_worker(self, coroutine: Any, entry: MailboxEntry) -> None:
-        """Let a worker run the rest of this invocation."""
+        """Run the rest of this invocation in a worker task."""
         self.activity = WORKING
         self.node.workers.submit(self, coroutine, entry)
 
     def settle(self) -> None:
-        """An invocation is over: die if that was decided meanwhile, go on, or be idle."""
+        """Finish an invocation: exit if that was decided meanwhile, else go on with the mailbox, or be idle."""
         node = self.node
         if node.forked:
             forks.exit_child()
@@ -374,11 +376,11 @@ class Process:
 
     @property
     def owns_tasks(self) -> bool:
-        """Whether tasks started in its context are its own; an inbox lives in a task that is not."""
+        """Whether tasks started in its context belong to it; those of an inbox do not."""
         return self.behaviour.owns_tasks
 
     def own_task(self, task: asyncio.Task[Any]) -> None:
-        """The task ends with this process, and the process is not gone before the task is."""
+        """Tie a task to this process: it is cancelled when the process exits, which waits for its end."""
         if self.tasks is None:
             self.tasks = {}
         self.tasks[task] = None
@@ -395,7 +397,7 @@ class Process:
                 complete_exit(self)
 
     def crash(self, error: BaseException) -> None:
-        """Code of the process that is not its handler has raised: the process ends of it, at once."""
+        """End the process because code of it outside its handlers has raised."""
         if self.node.forked:
             forks.exit_child(error)
         if not self.life:
@@ -405,7 +407,7 @@ class Process:
     # --- waiters
 
     def add_exit_waiter(self, waiter: ExitWaiter) -> None:
-        """Tell `waiter` when this process is gone."""
+        """Call `waiter.on_exit` when this process has exited."""
         callers = self.callers
         if callers is None:
             self.callers = waiter
@@ -415,7 +417,7 @@ class Process:
             self.callers = {callers: None, waiter: None}
 
     def remove_exit_waiter(self, waiter: ExitWaiter) -> None:
-        """The waiter has what it wanted."""
+        """Take back `add_exit_waiter`."""
         callers = self.callers
         if callers is waiter:
             self.callers = None
@@ -428,32 +430,32 @@ class Process:
 watchdog.mark_handler_runner(Process.drain.__code__, lambda frame: frame.get("self"))
 
 
-# --- How a process dies, and how other processes hear of it.
-# Burying one process can condemn the next, down a chain of any length: the graves are a queue, not a recursion.
+# --- How a process exits, and how other processes are told.
+# The exit of one process can end the next, down a chain of any length: a queue of exits, not a recursion.
 
 
 def begin_exit(process: Process, reason: ExitReason) -> None:
-    """The process is to end for this reason. The first reason stands."""
+    """End a process for this reason; if it is dying already, its first reason stays."""
     if process.life:
         return
     process.life = DYING
     process.fast_append = None
     process.reason = reason
     if process.mailbox:
-        process.mailbox.clear()  # nothing new begins; waiting callers are told at the burial
+        process.mailbox.clear()  # nothing new begins; waiting callers are told in `complete_exit`
     activity = process.activity
     if activity < RUNNING:
         end_tasks(process)
     elif activity == WORKING:
         worker = process.worker
-        if worker is not None:  # else it has just ended, or not begun: its worker finds the process dying
+        if worker is not None:  # else the job has just ended, or is still queued: the worker finds the process dying
             worker.cancel()
             _arm_grace(process)
-    # Else its code is below us on the stack; `settle` finds it dying.
+    # Else its code is on the stack below this call; `settle` finds it dying.
 
 
 def end_tasks(process: Process) -> None:
-    """The process's own code is done; what tasks it started are cancelled and awaited too."""
+    """Cancel and await the tasks of a dying process, whose own code is done."""
     if not process.tasks:
         complete_exit(process)
     elif process.activity != UNWOUND:
@@ -469,7 +471,7 @@ def _arm_grace(process: Process) -> None:
 
 
 def abandon(process: Process) -> None:
-    """The grace is over and something of the process still runs: go on without it, and say so."""
+    """Complete the exit although code of the process still runs after its grace, and report it as `Leaked`."""
     if process.life != DYING:
         return
     stuck = [task for task in (process.worker, *(process.tasks or ())) if task is not None and not task.done()]
@@ -482,20 +484,20 @@ def abandon(process: Process) -> None:
 
 
 def complete_exit(process: Process) -> None:
-    """Tell callers, links and monitors. Iterative: a process that dies of it is queued behind."""
+    """Notify callers, links and monitors. Iterative: processes that die of it are queued."""
     node = process.node
     process.life = GONE
     process.activity = DEAD
-    graves = node.exit_queue
-    graves.append(process)
+    exit_queue = node.exit_queue
+    exit_queue.append(process)
     if node.is_completing_exits:
         return
     node.is_completing_exits = True
-    # What is told of a death is told by no process, the dead one least of all: it could say nothing once a process has leaked.
+    # The notifications are sent by no process: in the context of an abandoned process all sends are no-ops.
     before = current.set(None)
     try:
-        while graves:
-            _notify_exit(graves.popleft())
+        while exit_queue:
+            _notify_exit(exit_queue.popleft())
     finally:
         current.reset(before)
         node.is_completing_exits = False
@@ -536,17 +538,18 @@ def _notify_exit(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            whose = monitor.pid if process.is_remote else pid  # a name on another node may have been any process's
+            whose = monitor.pid if process.is_remote else pid  # behind a name on another node may have been any process
             monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
     process.behaviour._otp_on_exit(reason)
-    # What is left of it is an address: let go of the rest now, instead of leaving cycles to the garbage collector.
+    # A deliberate cycle break. Process, behaviour and context refer to one another; handles may keep the process for long, and
+    # without this a dead actor's state would wait for the cyclic garbage collector. The process keeps its address only.
     process.behaviour = EXITED_BEHAVIOUR
     process.context = node.context
     process.parent = process.inline_caller = process.waiting_on = None
 
 
 class _ExitedBehaviour(Behaviour):
-    """The behaviour of the dead: nothing reaches it."""
+    """The behaviour of an exited process: it gets no entries."""
 
     __slots__ = ()
 
@@ -558,9 +561,9 @@ EXITED_BEHAVIOUR = _ExitedBehaviour()
 
 
 def signal(process: Process, source: Pid, reason: ExitReason) -> None:
-    """An exit signal arrives: trapped it is a message, else all but `Normal` is the end.
+    """Handle an exit signal: a message if the process traps exits, else its end unless the reason is `Normal`.
 
-    `Normal` from oneself ends too, as OTP has it.
+    As in OTP, `Normal` from the process itself ends it too.
     """
     if links.is_remote(process):
         process.send_exit_signal(source, reason)
@@ -571,65 +574,65 @@ def signal(process: Process, source: Pid, reason: ExitReason) -> None:
 
 
 def kill(process: Process) -> None:
-    """The one exit that nothing can trap."""
+    """End a process with the reason `Killed`, which cannot be trapped."""
     if links.is_remote(process):
         process.send_kill()
     else:
         begin_exit(process, KILLED)
 
 
-# --- A process of another node, as this one sees it: what the kernel asks of the object that carries messages there.
-# It is a `Process` in everything that holds processes (a link, a monitor, a handle), with a wire where its mailbox would be. It stands in no table of
-# this node, and is buried like any other when it dies or its node is lost: links, monitors and callers hear of it by the same code.
+# --- A process of another node, as this one sees it: the interface of the kernel to the object that carries messages there.
+# Links, monitors and handles hold it like a local `Process`, with a wire in place of its mailbox. It is in no table of this node, and exits by
+# the same code as a local process when it dies or its node is lost.
 
 
 class RemoteProcessBase(Process):
-    """The near end of a process that is elsewhere."""
+    """The local representative of a process on another node."""
 
     __slots__ = ("__weakref__",)
 
     is_remote: ClassVar[bool] = True
 
     def check_link(self) -> None:
-        """Refuse to be linked, saying why, if it cannot be."""
+        """Raise `ActorError` if it cannot be linked."""
 
     @abstractmethod
     def send_link(self, other: Process) -> None:
-        """A process of this node has linked itself to it."""
+        """Tell it that a process of this node has linked itself to it."""
 
     @abstractmethod
     def send_unlink(self, other: Process) -> None:
-        """That link was taken away."""
+        """Tell it that the link was removed."""
 
     @abstractmethod
     def send_linked_exit(self, other: Process, reason: ExitReason) -> None:
-        """The process of this node that was linked to it has ended."""
+        """Tell it that the linked process of this node has exited."""
 
     @abstractmethod
     def send_exit_signal(self, source: Pid, reason: ExitReason) -> None:
-        """An exit signal is sent to it."""
+        """Send it an exit signal."""
 
     @abstractmethod
     def send_kill(self) -> None:
-        """It is killed."""
+        """Kill it."""
 
     @abstractmethod
     def add_watch(self) -> None:
-        """A process of this node monitors it."""
+        """Note that a process of this node monitors it."""
 
     @abstractmethod
     def drop_watch(self) -> None:
-        """One monitor of it is no more."""
+        """Note that a monitor of it was removed."""
 
 
 class RemoteNodes(Protocol):
-    """The other nodes, as one node knows them."""
+    """The other nodes that one node is connected to."""
 
     def process(self, pid: Pid) -> RemoteProcessBase | None:
-        """The process behind a pid of another node; None when that node cannot be reached, or has begun a new life."""
+        """The process behind a pid of another node; None when that node cannot be reached or was restarted."""
 
     def named(self, name: On) -> RemoteProcessBase | None:
-        """The process with a name on another node, whether or not there is one; None when that node cannot be reached."""
+        """A process for a name on another node, which need not exist there; None when that node cannot be reached."""
 
     def absence(self, node: str) -> NoProcess | NoConnection | Any:
-        """Why there was None."""
+        """The exit reason to use after None."""

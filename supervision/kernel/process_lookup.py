@@ -1,4 +1,4 @@
-"""What is running (the process whose code this is, and the node of this event loop), and the names of processes.
+"""Finds processes: the process whose code is running, the node of this event loop, and the processes behind names.
 
 The process is found through a context variable that is set once, in the context that the process owns for life;
 tasks that its handlers start copy that context, and so belong to it too. A name belongs to one living process and is free
@@ -30,7 +30,7 @@ _nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, Node] = WeakKeyDictionary()
 
 
 def install_node(loop: asyncio.AbstractEventLoop, node: Node | None) -> None:
-    """Make `node` the one of this loop; None takes it away."""
+    """Set the node of this loop; None removes it."""
     if node is None:
         _nodes.pop(loop, None)
     else:
@@ -57,7 +57,7 @@ def current_node() -> Node:
 
 
 def current_process(verb: str) -> Process:
-    """The process whose code is running; `verb` names what it is needed for, should there be none."""
+    """The process whose code is running. Raises `NotAnActor` otherwise; `verb` completes its message."""
     process = current.get()
     if process is None:
         raise NotAnActor(verb)
@@ -65,19 +65,19 @@ def current_process(verb: str) -> Process:
 
 
 def running_process() -> Process | None:
-    """The process whose code is running, if it is the code of one."""
+    """The process whose code is running, or None outside of processes."""
     return current.get()
 
 
 def detached_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that belongs to no process: it goes on when the process that asks for it ends."""
+    """Start a task that belongs to no process: it survives the process that starts it."""
     context = copy_context()
     context.run(current.set, None)
     return asyncio.get_running_loop().create_task(work, context=context)
 
 
 def self_pid() -> Pid:
-    """The calling process's own address."""
+    """The pid of the calling process."""
     return current_process("ask for its own pid").pid
 
 
@@ -85,7 +85,7 @@ def self_pid() -> Pid:
 
 
 class Via(Protocol):
-    """A name that lives in another registry: anything that can find, enter and leave."""
+    """A name in another registry: any object with `whereis`, `register` and `unregister`."""
 
     def __hash__(self) -> int: ...
 
@@ -93,10 +93,10 @@ class Via(Protocol):
         """The pid that has this name now, or None."""
 
     def register(self, pid: Pid) -> None:
-        """Enter `pid` under this name; raises `AlreadyRegistered`."""
+        """Register `pid` under this name; raises `AlreadyRegistered`."""
 
     def unregister(self, pid: Pid) -> None:
-        """Give the name back, if `pid` has it."""
+        """Free the name, if `pid` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,13 @@ class On:
 
 
 def is_via(name: object) -> TypeGuard[Via]:
-    """Whether a name lives in another registry. `isinstance` would take 9 us to say so, and each use of a name asks."""
+    """Whether a name belongs to another registry."""
+    # Not `isinstance` with a runtime protocol: that takes 9 us, and every use of a name asks.
     return hasattr(name, "whereis") and hasattr(name, "register") and hasattr(name, "unregister")
 
 
 def check_name(name: Hashable) -> None:
-    """Refuse what cannot be a name, saying why."""
+    """Raise `TypeError` for a value that cannot be a name."""
     if name is None or isinstance(name, Pid):
         message = f"{name!r} cannot be a name: use a string, or any other hashable value that is not None or a pid"
         raise TypeError(message)
@@ -121,7 +122,7 @@ def check_name(name: Hashable) -> None:
 
 
 def register_process(process: Process, name: Hashable | Via) -> None:
-    """Give `process` a name, wherever that name lives."""
+    """Register `process` under a name of this node or of another registry."""
     if is_via(name):
         name.register(process.pid)
         return
@@ -139,7 +140,7 @@ def register_process(process: Process, name: Hashable | Via) -> None:
 
 
 def unregister_process(process: Process, name: Hashable) -> None:
-    """Take the name from `process`."""
+    """Free the name, if `process` has it."""
     if process.node.names.get(name) is process:
         del process.node.names[name]
         if process.names is not None:
@@ -193,7 +194,9 @@ def whereis(name: Hashable | Via) -> Pid | None:
     """The pid that has this name now, or None. A name on another node has to be asked for there."""
     process = find_process(current_node(), name)
     if process is not None and process.is_remote and isinstance(name, On):
-        raise ActorError(f"who is {name.name!r} on {name.node!r} is known there: send to it by name, or ask that node")
+        raise ActorError(
+            f"only {name.node!r} knows which process is {name.name!r}: send to it by name, or ask that node"
+        )
     return None if process is None else process.pid
 
 

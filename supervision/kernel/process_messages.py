@@ -1,8 +1,8 @@
-"""What lies in a mailbox.
+"""The entries of a mailbox, pids, and exit reasons.
 
-An entry is a plain tuple whose first item is its kind: tuples are what Python makes and takes apart fastest, and
-users never see one. What users do see, in `handle_info` and from `receive`, are the frozen values below and
-whatever was sent.
+A mailbox entry is a plain tuple whose first item is its kind: tuples are what Python makes and takes apart fastest, and
+users never see one. Users see, in `handle_info` and from `receive`, the frozen values below and the messages that were
+sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MailboxEntry: TypeAlias = tuple[Any, ...]
 
-# The kinds. A call carries its Call last; a cast has no waiting caller; a signal is exempt from bounds.
+# The kinds. A call carries its Caller last; a cast has no waiting caller; a signal is exempt from bounds.
 CAST = 0  # (CAST, method, args, kwargs)
 CALL = 1  # (CALL, method, args, kwargs, call)
 INFO = 2  # (INFO, message)
@@ -26,17 +26,17 @@ TELL = 4  # (TELL, request)
 ASK = 5  # (ASK, request, call)
 CONTINUE = 6  # (CONTINUE, token)
 INIT = 7  # (INIT, args, kwargs, call)
-TERMINATE = 8  # (TERMINATE, reason, entry that led to it or None, answer that is owed or None)
+TERMINATE = 8  # (TERMINATE, reason, entry that led to it or None, pending reply or None)
 STOP = 9  # (STOP, reason)
-SYSTEM = 10  # (SYSTEM, function, call): look inside, between two messages
-TIMEOUT = 11  # (TIMEOUT, message, timer): void unless that timer is still the server's
+SYSTEM = 10  # (SYSTEM, function, call): introspection, between two messages
+TIMEOUT = 11  # (TIMEOUT, message, timer): ignored unless that timer is still the server's
 
 EXEMPT = frozenset((SIGNAL, STOP, SYSTEM))
-"""The kinds that no bound refuses and none counts."""
+"""The kinds that a bound neither refuses nor counts."""
 
 
 class Down(NamedTuple):
-    """A monitored process is gone. Comes exactly once per monitor, behind all that the process had sent before."""
+    """A monitored process has exited. Delivered exactly once per monitor, after all messages the process had sent."""
 
     ref: Monitor
     pid: Pid | None
@@ -45,20 +45,20 @@ class Down(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A linked process ended, or `exit` was called for this one; only a process that traps exits gets this message."""
+    """A linked process exited, or `exit` was called for this one; delivered only to a process that traps exits."""
 
     pid: Pid
     reason: ExitReason
 
 
 def make_down(ref: Monitor, pid: Pid | None, reason: ExitReason, name: Any | None) -> Down:
-    """A `Down`, made as `make_pid` makes a pid."""
+    """Make a `Down` as fast as `make_pid` makes a pid."""
     made: Down = _new(Down, (ref, pid, reason, name))
     return made
 
 
 def make_exit(pid: Pid, reason: ExitReason) -> Exit:
-    """An `Exit`, made as `make_pid` makes a pid."""
+    """Make an `Exit` as fast as `make_pid` makes a pid."""
     made: Exit = _new(Exit, (pid, reason))
     return made
 
@@ -68,7 +68,7 @@ _new: Any = cast("Any", tuple).__new__  # typed so that checkers do not follow i
 
 @dataclass(frozen=True, slots=True)
 class Timeout:
-    """Nothing came for as long as the last callback had asked for."""
+    """No message came for as long as the last callback asked for."""
 
 
 IDLE_TIMEOUT = Timeout()
@@ -78,7 +78,7 @@ IDLE_TIMEOUT = Timeout()
 
 
 class Pid(NamedTuple):
-    """Immutable and comparable, and never used twice: `incarnation` changes each time the node starts.
+    """The address of a process, never reused: `incarnation` changes each time the node starts.
 
     A tuple, because a tuple hashes and compares in C, and pids are keys everywhere.
     """
@@ -98,18 +98,18 @@ _pid_new: Callable[[type[Pid], tuple[str, int, int]], Pid] = cast("Any", tuple).
 
 
 def make_pid(node: str, incarnation: int, serial: int) -> Pid:
-    """A pid, without the detour over a NamedTuple's own constructor, which takes four times as long."""
+    """Make a pid by `tuple.__new__`: a NamedTuple's own constructor takes four times as long."""
     return _pid_new(Pid, (node, incarnation, serial))
 
 
 # --- Why a process ended: exit reasons are values, matched with ``match``.
-# An exit reason is data that travels along links and monitors, sits in reports and decides whether a supervisor
-# restarts; an exception is for a caller. The two meet in `Crash`, which carries the exception that did it.
+# An exit reason is data that travels along links and monitors, is part of reports and decides whether a supervisor
+# restarts; an exception is for a caller. `Crash` joins the two: it carries the exception that ended the process.
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """The work was done. Links ignore it; a transient child is not started again."""
+    """The process finished its work. Links ignore it; a transient child is not restarted."""
 
     def __str__(self) -> str:
         return "normal"
@@ -117,7 +117,7 @@ class Normal:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """An orderly end was asked for, or the process chose one; `detail` says which."""
+    """An orderly end, requested or chosen by the process; `detail` says more."""
 
     detail: object = None
 
@@ -151,7 +151,7 @@ class NoConnection:
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Code of the process raised `error` and did not catch it. Any `BaseException` counts."""
+    """Code of the process raised `error`, any `BaseException`, and did not catch it."""
 
     error: BaseException
 
@@ -159,7 +159,7 @@ class Crash:
         name = type(self.error).__name__
         try:
             text = str(self.error)
-        except BaseException:  # noqa: BLE001 - a reason must be told whatever a user's __str__ does
+        except BaseException:  # noqa: BLE001 - a reason must have a text whatever a user's __str__ does
             return f"crash: {name} (its str raised)"
         return f"crash: {name}: {text}" if text else f"crash: {name}"
 
@@ -177,12 +177,12 @@ _ORDERLY = (Normal, Shutdown)  # a union would be made anew by each call
 
 
 def is_orderly(reason: ExitReason) -> bool:
-    """Whether this end is no failure: `Normal` or `Shutdown`, the two that a transient child may die of."""
+    """Whether the reason is no failure: `Normal` or `Shutdown`, after which a transient child is not restarted."""
     return isinstance(reason, _ORDERLY)
 
 
 def as_reason(value: object) -> ExitReason:
-    """What a user gave as a reason, as one: a reason stays itself, an exception becomes a `Crash`."""
+    """Convert a user's value to an exit reason: a reason stays itself, an exception becomes a `Crash`."""
     if isinstance(value, _REASONS):
         return value
     if isinstance(value, BaseException):

@@ -1,4 +1,4 @@
-"""What a node has to tell about itself: structured events, and the bus that carries them.
+"""Reports of a node as structured events, and the bus that delivers them.
 
 Nothing here formats or logs. `logging` is one subscriber (`greenroom.supervision.logs`), a test is another.
 """
@@ -24,7 +24,7 @@ class Report:
     """Something happened to a process."""
 
     level: ClassVar[int] = logging.WARNING
-    """How loud a log tells it that knows nothing more of it."""
+    """The level at which a log without a better rule records it."""
 
     pid: Pid
     label: str
@@ -34,8 +34,8 @@ class Report:
 class CrashReport(Report):
     """Code of a process raised, or asked to stop with a reason that is not orderly.
 
-    `client` is the caller in the call that it died of, or the one that asked for the task, and `client_stack` where that client waits, as
-    far as can be known.
+    `client` is the caller of the call that crashed, or the process that started the task; `client_stack` is where that client waits,
+    as far as is known.
     """
 
     reason: ExitReason
@@ -57,7 +57,7 @@ class Leaked(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Report):
-    """A handler keeps the event loop from turning; `stack` is where it is right now."""
+    """A handler blocks the event loop; `stack` is where it is right now."""
 
     seconds: float
     stack: str
@@ -65,28 +65,27 @@ class LoopBlocked(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unexpected(Report):
-    """A server got something that it has no handler for, and went on."""
+    """A server got a message that it has no handler for, and went on."""
 
     kind: str
     message: str
 
 
 DEFAULT_SUBSCRIBERS: list[Callable[[Report], object]] = []
-"""The subscribers of every node that is not told otherwise: `logging`, whose subscriber is above this package."""
+"""The subscribers of every node by default. `logs` adds itself here, since this package must not import it."""
 
 
 @dataclass(slots=True)
 class Reports:
-    """The bus of one node."""
+    """The report bus of one node."""
 
     _subscribers: list[Callable[[Report], object]] = field(default_factory=list["Callable[[Report], object]"])
 
     def subscribe(self, subscriber: Callable[[Report], object]) -> Callable[[], None]:
-        """Call `subscriber` with each report from now on; the returned function ends that.
+        """Call `subscriber` with each report from now on; the returned function unsubscribes.
 
-        It is called on the spot, often in the middle of a death: it must be quick, must not raise, and does its
-        real work elsewhere (`send` the report to a process: `subscribe(ref.send)`). That of a blocked loop comes from
-        the watchdog's own thread.
+        It is called synchronously, often in the middle of a process's exit: it must be quick and must not raise, so it
+        should pass the report on (`subscribe(ref.send)`). `LoopBlocked` comes from the watchdog's own thread.
         """
         self._subscribers.append(subscriber)
 
@@ -97,9 +96,9 @@ class Reports:
         return unsubscribe
 
     def emit(self, report: Report) -> None:
-        """Tell all subscribers. One that raises is reported to `logging` and hurts no other."""
+        """Call all subscribers. An error of one is logged and does not affect the others."""
         for subscriber in tuple(self._subscribers):
             try:
                 subscriber(report)
-            except BaseException:  # noqa: BLE001 - it is logged whole, and must not hurt whatever was being reported
+            except BaseException:  # noqa: BLE001 - it is logged, and must not affect the code that reports
                 log_error(_log, "a subscriber of reports raised on %r", report)

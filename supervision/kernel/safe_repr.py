@@ -1,7 +1,7 @@
-"""Short, safe texts about values: for reports, never for data.
+"""Short texts of values for reports: bounded, without secrets, and safe against a `__repr__` that raises.
 
-A report may end up in a log, so it is bounded in size, never raises whatever a `__repr__` does, and shows nothing that
-is named like a secret: no argument, no field, no key. A value that says by itself what it is cannot be told from others.
+A report may end up in a log, so arguments, fields and keys that are named like a secret are hidden. A secret value
+without such a name cannot be recognised.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _named_secret(name: object) -> bool:
 
 
 def _scrubbed(text: str) -> str:
-    """The text without what follows a name of a secret."""
+    """The text with the values after secret names hidden."""
     parts: list[str] = []
     at = 0
     for name in _NAME.finditer(text):
@@ -54,7 +54,7 @@ class _Short(reprlib.Repr):
         return super().repr_dict({key: _Hidden() if _named_secret(key) else value for key, value in x.items()}, level)
 
     def repr_instance(self, x: object, level: int) -> str:
-        # A dataclass, a named tuple or a model shows its fields in its own repr.
+        # The repr of a dataclass, a named tuple or a model shows its fields, so secrets are hidden in the text.
         try:
             text = _scrubbed(repr(x)[:_LONGEST])
         except BaseException as error:  # noqa: BLE001 - a report must come out whatever a user's __repr__ does
@@ -76,7 +76,8 @@ _short = _Short()
 
 def short(value: object) -> str:
     """A `repr` of bounded length that cannot fail."""
-    # What nearly all labels have is done here: `Repr` looks up a name that it makes each time, and Python keeps those for long.
+    # Fast path for short strings and small integers, which nearly all labels are: `reprlib.Repr` builds a method name for each
+    # value, and the interpreter's method cache keeps each of those strings alive for a long time.
     kind = type(value)
     if kind is str and len(value) < _PLAIN and len(text := repr(value)) <= _PLAIN:  # type: ignore[arg-type]
         return text
@@ -94,7 +95,7 @@ def fields(values: Mapping[str, object]) -> str:
 
 
 def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], function: object = None) -> str:
-    """The inside of a call's brackets; `function`, a method, knows what its arguments are called."""
+    """The arguments of a call as text; `function`, a method, supplies their names."""
     code: Any = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     names: tuple[str, ...] = () if code is None else code.co_varnames[1 : code.co_argcount]
     known = (*names, *("" for _ in args[len(names) :]))
@@ -105,7 +106,7 @@ def arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], function: object
 
 
 def message(entry: MailboxEntry) -> str:
-    """What an entry of a mailbox says, in words."""
+    """A mailbox entry as text: its kind and its contents."""
     kind = entry[0]
     if kind in (CALL, CAST):
         word = "call" if kind == CALL else "cast"

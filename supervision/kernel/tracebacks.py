@@ -1,7 +1,7 @@
-"""Tracebacks for logs: the author's frames. Those of greenroom, asyncio and the import machinery are counted in one line instead.
+"""Tracebacks for logs that show the user's frames and count those of greenroom, asyncio and the import machinery in one line.
 
-Of the 42 lines that a `ValueError` in a plain tool took, four were the tool's own: the rest was the engine, the same for each error.
-An error that has none of the author's frames is one of ours, and is shown whole.
+Of the 42 lines that a `ValueError` in a plain tool took, four were the tool's own; the rest was the engine, the same for each error.
+A traceback without any user frame is a bug of ours, and is shown whole.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _ENGINE: Final = {
     "<frozen runpy": "importlib",
 }
 _DEMO: Final = f"{_ROOT}/demo/"
-"""Programs that use greenroom, and are shown as any author's."""
+"""Programs that use greenroom: their frames count as user frames."""
 _GLUE: Final = (contextlib.__file__, threading.__file__, f"{Path(concurrent.futures.__file__).parent}/")
-"""What may stand between the engine and the author's code: left out there, and kept where the author calls it."""
+"""Library code between the engine and user code: left out there, and kept where user code calls it."""
 
 
 class ForeignTraceback(Exception):
-    """The cause of an error that was raised in another process: `text` is its traceback there, which names the error too."""
+    """The cause of an error that was raised in another OS process: `text` is its formatted traceback there, which names the error too."""
 
     text: str
 
 
 def format_traceback(error: BaseException) -> str:
-    """The traceback of an error, with all causes, as the standard library writes it."""
+    """Format the traceback of an error with all causes as the standard library does, without the engine's frames."""
     summary = traceback.TracebackException.from_exception(error)
     summaries = tuple(_all(summary))
     left_out: dict[str, int] = {}
@@ -50,7 +50,7 @@ def format_traceback(error: BaseException) -> str:
         return cause.text.strip("\n") + "\n"
     if has_authors:
         for each, kept in frames:
-            # None leaves the line "Traceback (most recent call last)" out as well.
+            # The standard library prints no "Traceback (most recent call last)" line for a stack of None, which its types do not allow.
             each.stack = cast("Any", traceback.StackSummary.from_list(kept) if kept else None)
     else:
         left_out.clear()
@@ -62,27 +62,27 @@ def format_traceback(error: BaseException) -> str:
 
 
 def log_error(log: logging.Logger, message: str, *values: object, error: BaseException | None = None) -> None:
-    """Log an error, that which is handled now unless it is given. Handlers that look for the whole traceback find it in the record's `exc_info`."""
+    """Log an error, by default the one being handled. Handlers that want the whole traceback find it in the record's `exc_info`."""
     if log.isEnabledFor(logging.ERROR):
         found = sys.exception() if error is None else error
         log.handle(make_record(log, logging.ERROR, message, values, found, depth=2))
 
 
 def mark_logged(error: BaseException) -> None:
-    """Take note that an error is in the log: if it ends the program besides, one line says so in place of the same traceback."""
-    with contextlib.suppress(AttributeError, TypeError):  # a class of the author's may refuse it
+    """Mark an error as logged: if it also ends the program, one line replaces the same traceback."""
+    with contextlib.suppress(AttributeError, TypeError):  # a user's exception class may refuse new attributes
         error._greenroom_logged = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def format_final_traceback(error: BaseException) -> str:
-    """What is said of an error that ends a program."""
+    """Format an error that ends the program: one line if its traceback is in the log already."""
     if getattr(error, "_greenroom_logged", False) is not True:
         return format_traceback(error)
     line = "".join(traceback.format_exception_only(error))
     return f"{line}(its traceback is in the log)\n"
 
 
-def make_record(  # noqa: PLR0913 - what a record has
+def make_record(  # noqa: PLR0913 - the fields of a record
     log: logging.Logger,
     level: int,
     message: str,
@@ -92,7 +92,7 @@ def make_record(  # noqa: PLR0913 - what a record has
     *,
     depth: int = 1,
 ) -> logging.LogRecord:
-    """A record whose text of the traceback is made already: formatters of the standard library take it as it is."""
+    """Make a record with `exc_text` already set, which formatters of the standard library use instead of formatting `exc_info`."""
     caller = sys._getframe(depth)
     trace: Any = None if error is None else (type(error), error, error.__traceback__)
     record = log.makeRecord(
@@ -112,7 +112,7 @@ def make_record(  # noqa: PLR0913 - what a record has
 
 
 def _all(summary: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
-    """An error, what caused it, and what a group holds; a chain may be long, and is a tree."""
+    """Yield an error, its causes and the members of groups. A stack and no recursion, since a chain may be long."""
     left: list[traceback.TracebackException | None] = [summary]
     while left:
         each = left.pop()
@@ -134,7 +134,7 @@ def _cut(stack: Iterable[traceback.FrameSummary], left_out: dict[str, int]) -> l
 
 
 def _engine_of(file: str, before: str | None) -> str | None:
-    """Whose frame it is, where it is no author's; `before` says the same of the frame that called it."""
+    """The engine that a frame belongs to, or None for user code; `before` is the engine of the calling frame."""
     if before is not None and file.startswith(_GLUE):
         return before
     found = next((name for prefix, name in _ENGINE.items() if file.startswith(prefix)), None)

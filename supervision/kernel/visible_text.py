@@ -1,8 +1,8 @@
-"""Text of a peer or another program, as a terminal or a log may get it: it moves no cursor, sets no title, and looks like nothing of ours.
+"""Escapes text of peers and other programs for terminals and logs, so that it cannot move the cursor, set a title or imitate our output.
 
-Spelt out is all that a terminal may obey and all that is not seen: controls, the ends of lines and paragraphs of Unicode, halves of characters, bidirectional
-controls, which have a file end in another name than it is shown with, and characters of no width, in which words are hidden from a reader and not from a
-model. Emoji that are joined by one are shown in their parts; that is the price, and the alternative a list of which are honest.
+Escaped are control characters and all invisible characters: Unicode's line and paragraph separators, surrogates, bidirectional controls (which disguise the
+end of a file's name), and characters without width, in which words are hidden from a reader and not from a model. Emoji that are joined by such a character
+are shown in their parts; the alternative is a list of the allowed sequences.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _INVISIBLE_CATEGORIES: Final = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 _BLANK: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001107f\U00016fe4\U0001d159"
 )
-"""Letters, marks and signs without ink."""
+"""Letters, marks and symbols that are drawn blank."""
 _RESERVED: Final = frozenset("\u2065\ufff0\ufff1\ufff2\ufff3\ufff4\ufff5\ufff6\ufff7\ufff8")
-"""Not assigned, and not shown even so (Unicode's Default_Ignorable_Code_Point). Others that are not assigned have a box, or are younger than Python's tables: new emoji."""
+"""Unassigned and invisible (Unicode's Default_Ignorable_Code_Point). Other unassigned characters are drawn as a box, or are newer than Python's tables: new emoji."""
 _TAGS: Final = range(0xE0000, 0xE1000)
-"""Tags and selectors of variants by the hundred: an alphabet that is not seen, some of it not assigned."""
+"""Tags and variation selectors: an invisible alphabet, some of it unassigned."""
 _SELECTORS: Final = range(0xFE00, 0xFE0E)
-"""Those of variants, without the two that say whether an emoji is a text or a picture."""
+"""Variation selectors, without the two that choose between the text and the picture of an emoji."""
 
 
 def visible(text: str, longest: int | None = None, *, lines: bool = False) -> str:
-    """Text of a peer or another program, as it can be shown: what moves a cursor, colours or hides is spelt out. One line, unless it may have several."""
+    """Escape text for display, cut to `longest` characters: one line, or several with `lines`."""
     if longest is not None and len(text) > longest:
         text = f"{text[:longest]}…"
     text = text.replace("\r\n", "\n").replace("\t", " ") if lines else " ".join(text.split())
@@ -40,14 +40,14 @@ def visible(text: str, longest: int | None = None, *, lines: bool = False) -> st
 
 
 def escaped(text: str, *, but: str = "") -> str:
-    """All that is not seen as its number, as Python writes it, except for these characters."""
+    """Replace each invisible character, except those in `but`, by its escape as Python writes it."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(each if each in but or not _is_invisible(each) else _escape(each) for each in text)
 
 
 def escaped_in_json(text: str) -> str:
-    """The same of JSON, which stays what it was: there a character that is not seen can only be in a string."""
+    """Escape invisible characters in JSON text. It stays equivalent, since they can only be inside its strings."""
     return "".join(
         each if each == "\n" or not _is_invisible(each) else "".join(f"\\u{unit:04x}" for unit in _units(each))
         for each in text
@@ -73,21 +73,21 @@ def _units(sign: str) -> tuple[int, ...]:
 
 
 class EscapingFormatter(logging.Formatter):
-    """Of what is logged: it may quote what a peer has said, or a program before it died."""
+    """A log formatter that escapes: a record may quote a peer, or the output of a program."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record, with its traceback if it has one."""
+        """Format one record, with its traceback if it has one."""
         return visible(super().format(record), lines=True)
 
 
 def escape_logged_text() -> None:
-    """Also where a program says nothing of logging, and the standard library writes warnings down by itself."""
+    """Escape what `logging`'s last-resort handler writes in a program that has not configured logging."""
     if logging.lastResort is not None and logging.lastResort.formatter is None:
         logging.lastResort.setFormatter(EscapingFormatter())
 
 
 def escape_uncaught_errors() -> None:
-    """The traceback that ends a program, or one of its threads: an exception may quote a peer. Hooks that a program has set stay."""
+    """Escape tracebacks that end the program or a thread, since an exception may quote a peer. Hooks set by the program stay."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _write_error
     if threading.excepthook is threading.__excepthook__:

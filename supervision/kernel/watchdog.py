@@ -1,8 +1,8 @@
-"""Names the handler that keeps the event loop from turning, while it does so.
+"""The watchdog: a thread that reports the handler which blocks the event loop, while it does so.
 
-A thread asks the loop for a sign of life at intervals. If none comes it reads the stack of the loop's thread, finds
-the frame of the engine that runs a process, and reports that process with the stack below it. That costs the hot path
-nothing: it does not write down which process is running.
+The thread asks the loop for an answer at intervals. If none comes it reads the stack of the loop's thread, finds
+the frame of the engine that runs a process, and reports that process with its part of the stack. The alternative, noting
+the running process at each message, would cost the hot path; this costs it nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
 
 
 def mark_handler_runner(code: CodeType, find: Callable[[Mapping[str, Any]], Process | None]) -> None:
-    """Whatever is above a frame of this code is code of the process that `find` finds in the frame's variables."""
+    """Register engine code: frames above it belong to the process that `find` returns from its local variables."""
     _engine[code] = find
 
 
@@ -49,7 +49,7 @@ def process_on_stack(frame: FrameType | None) -> tuple[Process | None, list[Fram
 
 
 class Lag(NamedTuple):
-    """How long the loop took to answer, once: asked at `at` on the real clock, and the process that kept it, if that was looked up."""
+    """One measurement: how long the loop took to answer when asked at `at` on the real clock, and the blocking process, if known."""
 
     at: float
     seconds: float
@@ -57,22 +57,22 @@ class Lag(NamedTuple):
 
 
 class LagHistory:
-    """The newest of them, as numbers in one place.
+    """The newest measurements, in one preallocated array.
 
-    An object for each, made now and then among the objects of others, would keep a megabyte that those have long given back.
+    One object for each, allocated now and then among short-lived objects, would keep the allocator from returning a megabyte of theirs.
     """
 
     __slots__ = ("_count", "_culprit", "_kept", "_numbers")
 
     def __init__(self, kept: int) -> None:
-        """`kept` is how many."""
+        """`kept` is how many measurements are kept."""
         self._kept = kept
         self._count = 0
         self._numbers = array("d", bytes(16 * kept))
         self._culprit: list[str | None] = [None] * kept
 
     def append(self, at: float, seconds: float, guilty: str | None) -> None:
-        """One more."""
+        """Add a measurement in place of the oldest."""
         place = self._count % self._kept
         self._numbers[2 * place] = at
         self._numbers[2 * place + 1] = seconds
@@ -86,10 +86,10 @@ class LagHistory:
 
 
 class Watchdog:
-    """The thread that looks after one node's loop."""
+    """The watchdog thread of one node."""
 
     def __init__(self, node: Node, seconds: float) -> None:
-        """`seconds` without a sign of life are reported."""
+        """A loop that does not answer for `seconds` is reported."""
         self._node = node
         self._seconds = seconds
         self._stop = threading.Event()
@@ -100,13 +100,13 @@ class Watchdog:
         self.lags = LagHistory(LAGS_KEPT)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._stop.clear()
         self._thread = threading.Thread(target=self._watch, name=f"greenroom-watchdog-{self._node.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the thread."""
+        """Stop the thread, and wait for it."""
         self._stop.set()
         self._alive.set()
         if self._thread is not None:
@@ -138,38 +138,38 @@ class Watchdog:
         process, frames = process_on_stack(frame)
         stack = "".join(line for each in frames for line in traceback.format_stack(each, limit=1))
         node = self._node
-        label = "code that is no process's" if process is None else process.label
+        label = "code outside of processes" if process is None else process.label
         pid = node.root_pid() if process is None else process.pid
         self._culprit = f"{label} {pid}"
         report = LoopBlocked(pid=pid, label=label, seconds=clock.real_seconds() - asked, stack=stack)
         node.reports.emit(report)
 
 
-# --- Where code stands: the lines of a task that waits, or of the caller of what runs now. For reports.
+# --- Stacks for reports: the lines of a suspended task, or of the caller of the running handler.
 # `Task.get_stack` ends at the first coroutine of a suspended task, which for a worker is the engine's own; so the
 # coroutines are followed here from one to what it awaits.
 
 _CALLBACK_CODE = asyncio.Handle._run.__code__
-_MOST_FRAMES = 50  # coroutines in one another; what is deeper says no more
+_MOST_FRAMES = 50  # nested coroutines; deeper ones are left out
 
 # Generators of the engine that drive the coroutine which their local variable `coroutine` holds.
 _drivers: set[CodeType] = set()
 
 
 def mark_driver(code: CodeType) -> None:
-    """What is above a generator of this code is the engine's, what it drives a handler's."""
+    """Register a generator of the engine that drives the coroutine of a handler: the stack continues there."""
     _drivers.add(code)
 
 
 def task_lines(task: asyncio.Task[Any]) -> str:
-    """The lines at which a suspended task stands, outermost first; of a worker, those of the handler."""
+    """The stack lines of a suspended task, outermost first; for a worker, those of its handler."""
     return _text(_frames(task.get_coro()))
 
 
 def caller_lines(waited_for: asyncio.Future[Any] | DirectWakeup, call: CodeType) -> str:
-    """The lines at which a task waits for that, or is about to; "" when none does.
+    """The stack lines of the task that waits for this object, or is about to; "" when none does.
 
-    `call` is the code by which a handler runs on its caller's stack: then whatever is below that is the caller.
+    `call` is the code that runs a handler on its caller's stack: then the frames below it are the caller.
     """
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code is not call:
@@ -186,6 +186,8 @@ def caller_lines(waited_for: asyncio.Future[Any] | DirectWakeup, call: CodeType)
 
 
 def _waiting(future: asyncio.Future[Any]) -> list[Any]:
+    # `_callbacks` is private to asyncio, which has no public way to ask which tasks wait for a future. The step of a waiting
+    # task is among the callbacks as a bound method, in C too.
     return [getattr(callback, "__self__", None) for callback, _ in getattr(future, "_callbacks", None) or ()]
 
 

@@ -1,7 +1,7 @@
-"""State machines: `GenStatem`, and the words that its state functions speak.
+"""State machines: `GenStatem`, and the events, results and actions of its state functions.
 
-They are imported from here and not from `greenroom.supervision`, because some of them mean something else to a
-GenServer: its `Reply` answers the one call that is being handled, this one any caller.
+They are imported from here and not from `greenroom.supervision`, because some names mean something else to a
+GenServer: its `Reply` answers the current call, the one here any caller.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens to a state machine, as frozen values to be matched.
+"""The events of a state machine, and the results and actions of its state functions, as frozen values.
 
 ::
 
@@ -9,8 +9,8 @@
             return Next(DoorState.LOCKED)
 
 From outside come `Call` and `Cast` (methods marked `@event`, by reference), `AskEvent`, `TellEvent` and `Info` (any value); from
-the machine itself its three kinds of timeouts and `Internal`. `Enter` is no event: it is how a state hears that it is
-entered.
+the machine itself its three kinds of timeouts and `Internal`. `Enter` is no event: it tells a state function that its
+state is entered.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``ref.call(Door.unlock, "1234")``: the caller waits for the answer.
+    """``ref.call(Door.unlock, "1234")``: the caller waits for the reply.
 
-    `args` holds what `method` takes by position and `kwargs` what it takes by name only, defaults filled in, however
-    the call was written: one pattern fits all of them.
+    `args` holds the positional arguments of `method` and `kwargs` its keyword-only ones, defaults filled in, however
+    the call was written, so that one pattern matches all forms.
     """
 
     method: Any  # a function; pyright thinks that a value pattern never equals one
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """``ref.cast(Door.push)``: as a call, and no caller waits."""
+    """``ref.cast(Door.push)``: as a call, without a waiting caller."""
 
     method: Any
     args: tuple[Any, ...]
@@ -54,7 +54,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class AskEvent:
-    """``await ref.ask(request)``: the caller waits for an answer to any value."""
+    """``await ref.ask(request)``: any value as a request, whose caller waits for the reply."""
 
     request: Any
     caller: Caller[Any]
@@ -62,21 +62,21 @@ class AskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TellEvent:
-    """``ref.tell(request)``."""
+    """``ref.tell(request)``: any value as a request, without a waiting caller."""
 
     request: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Any other message: `Down`, `Exit`, what plain `send` and `send_after` bring."""
+    """Any other message: `Down`, `Exit`, and those of plain `send` and `send_after`."""
 
     message: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Internal:
-    """What the machine told itself with `NextEvent`; it cannot come from anywhere else."""
+    """An event that the machine sent itself with `NextEvent`; it cannot come from outside."""
 
     content: Any = None
 
@@ -112,7 +112,7 @@ class Enter:
 
 TimeoutEvent: TypeAlias = StateTimeout | EventTimeout | GenericTimeout
 Queued: TypeAlias = Call | Cast | AskEvent | TellEvent | Info | Internal | TimeoutEvent
-"""What can wait in a queue, and be put there by `NextEvent`."""
+"""The events that can be queued, and inserted by `NextEvent`."""
 Event: TypeAlias = Queued | Enter
 
 TIMEOUTS: Final = (StateTimeout, EventTimeout, GenericTimeout)
@@ -123,15 +123,15 @@ _FROM_OUTSIDE: Final[Mapping[type, int]] = {Call: CALL, Cast: CAST, AskEvent: AS
 
 
 def entry_of(event: Event) -> MailboxEntry:
-    """The event as it would lie in a mailbox, where its fields follow its kind: for code that describes entries."""
+    """The event as a mailbox entry, its kind followed by its fields: for code that describes entries."""
     kind = _FROM_OUTSIDE.get(type(event))
     return (CONTINUE, event) if kind is None else (kind, *(getattr(event, name) for name in event.__match_args__))
 
 
-# --- What a state function decides, as frozen values: where to go, and the actions on the way.
-# Actions are done in the order in which they are listed. `Reply` and `Fail` answer at once; the others say how the
-# transition goes, and the last of a kind wins: of several timeouts, the last for each timer. What is no action, or may
-# not be done there, ends the machine with a `BadReturn` that names it.
+# --- The results of a state function, as frozen values: the next state, and the actions of the transition.
+# Actions are done in the order in which they are listed. `Reply` and `Fail` answer at once; the others belong to the
+# transition, and the last of a kind wins: of several timeouts, the last for each timer. A wrong action, or one not
+# allowed there, ends the machine with a `BadReturn` that names it.
 
 S = TypeVar("S")
 S_co = TypeVar("S_co", covariant=True)
@@ -141,9 +141,9 @@ S_co = TypeVar("S_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """Keep this event for later: it is retried when the state changes, before all that is newer.
+    """Postpone this event: it is retried after the next change of state, before all newer events.
 
-    ``Postpone(False)`` takes an earlier one of the same transition back. From `init` it means nothing, as there is no
+    ``Postpone(False)`` cancels an earlier one of the same transition. From `init` it has no effect, as there is no
     event; from an enter call it is refused.
     """
 
@@ -155,7 +155,7 @@ POSTPONE: Final = Postpone()
 
 @dataclass(frozen=True, slots=True)
 class NextEvent:
-    """Handle `event` next, before all that waits; several keep their order. Not from an enter call."""
+    """Handle `event` next, before all waiting events; several keep their order. Not from an enter call."""
 
     event: Queued
 
@@ -165,7 +165,7 @@ class NextEvent:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a `Call` or an `AskEvent`, this one or one whose caller was kept."""
+    """Answer a `Call` or an `AskEvent`, the current one or one whose caller was kept."""
 
     caller: Caller[Any]
     value: Any = None
@@ -187,10 +187,10 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """`event` comes in so many seconds; a timer of that kind, or name, that runs is started anew.
+    """Deliver `event` after so many seconds; a running timer of that kind, or name, is restarted.
 
-    0 is at once: after all that is queued already, and before any message from outside that was not taken yet.
-    `math.inf` and None are never, which cancels.
+    0 is at once: after all events that are queued already, and before any message that is still in the mailbox.
+    `math.inf` and None cancel the timer.
     """
 
     seconds: float | None
@@ -203,7 +203,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """`event` comes at a moment on the event loop's clock (`GenStatem.now`); one that has passed is due like a message."""
+    """Deliver `event` at a moment on the event loop's clock (`GenStatem.now`); a past moment delivers it like a message."""
 
     moment: float
     event: TimeoutEvent
@@ -216,7 +216,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop the timer of `event`'s kind, or name; its content says nothing. No timer is no error."""
+    """Cancel the timer of `event`'s kind, or name; the content is ignored. A missing timer is no error."""
 
     event: TimeoutEvent
 
@@ -226,7 +226,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTimeout:
-    """Let the timer bring `event` instead, when it runs out anyway. If none runs, `event` comes as after 0 seconds."""
+    """Replace the event of a running timer, which keeps its time. If none runs, `event` comes as after 0 seconds."""
 
     event: TimeoutEvent
 
@@ -234,7 +234,7 @@ class UpdateTimeout:
         _check_event(self.event, TIMEOUTS, "a timer brings")
 
 
-# A value that is wrong is refused where it is made: that is the line to look at.
+# A wrong value is refused where it is made, so that the traceback shows the line to correct.
 
 
 def _check_event(event: object, kinds: tuple[type, ...], what: str) -> None:
@@ -245,7 +245,7 @@ def _check_event(event: object, kinds: tuple[type, ...], what: str) -> None:
 
 def _check_caller(caller: object) -> None:
     if not isinstance(caller, Caller):
-        raise TypeError(f"whom to answer is the `caller` of a Call or an Ask, not {caller!r}")
+        raise TypeError(f"the caller to answer is the `caller` of a Call or an AskEvent, not {caller!r}")
 
 
 ReplyAction: TypeAlias = Reply | Fail
@@ -258,7 +258,7 @@ Action: TypeAlias = EnterAction | Postpone | NextEvent
 
 @dataclass(frozen=True, init=False)
 class Next(Generic[S_co]):
-    """Be in `state` now. The same state as before is no change: nothing is retried, cancelled or entered."""
+    """Go to `state`. The same state as before is no change: nothing is retried, cancelled or entered."""
 
     __slots__ = ("actions", "state")  # by hand: made by `dataclass`, they break `Next[DoorState](…)`
 
@@ -266,45 +266,45 @@ class Next(Generic[S_co]):
     actions: tuple[Action, ...]
 
     def __init__(self, state: S_co, *actions: Action) -> None:
-        """The actions belong to the state that is gone to."""
+        """`actions` are done on the way."""
         object.__setattr__(self, "state", state)
         object.__setattr__(self, "actions", actions)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Keep:
-    """Stay. Returning nothing says the same."""
+    """Stay in the state. Returning None means the same."""
 
     actions: tuple[Action, ...]
 
     def __init__(self, *actions: Action) -> None:
-        """Do these."""
+        """`actions` are done on the way."""
         object.__setattr__(self, "actions", actions)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class RepeatState:
-    """Stay, and enter the state once more, where states are entered. Else the same as `Keep`: it is no change."""
+    """Stay, and enter the state again if `state_enter` is set. Otherwise the same as `Keep`: it is no change."""
 
     actions: tuple[Action, ...]
 
     def __init__(self, *actions: Action) -> None:
-        """Do these."""
+        """`actions` are done on the way."""
         object.__setattr__(self, "actions", actions)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class StopAndReply:
-    """Answer these, then end with this reason."""
+    """Send these replies, then stop with this reason."""
 
     reason: ExitReason
     replies: tuple[ReplyAction, ...]
 
     def __init__(self, reason: ExitReason | BaseException, *replies: ReplyAction) -> None:
-        """An exception as reason is a crash."""
+        """An exception as `reason` becomes a `Crash`."""
         object.__setattr__(self, "reason", as_reason(reason))
         object.__setattr__(self, "replies", replies)
 
 
 Result: TypeAlias = Next[S] | Keep | RepeatState | Stop | StopAndReply | None
-"""What a state function returns: ``def locked(self, event: Event) -> Result[DoorState]``."""
+"""The return type of a state function: ``def locked(self, event: Event) -> Result[DoorState]``."""

@@ -1,14 +1,14 @@
-"""GenStatem: a process that is in one of several states, and answers events as its state says.
+"""GenStatem: a process that is a state machine, whose state decides how it handles events.
 
-The instance's fields are the data, an Enum's members are the states. A state function gets each event that comes while
-the machine is in its state, matches it, and returns where to go and what to do on the way. What a state cannot deal
-with yet it postpones. The order of events is OTP's: see `agenda`.
+The instance's fields are the data, an Enum's members are the states. The function of the current state gets each event,
+matches it, and returns the next state and the actions of the transition. It postpones events that it cannot handle yet.
+The order of events is OTP's: see `PendingEvents`.
 
 Two styles, chosen by the class: one function for each state, marked with `@state`, or `handle_event` overridden for
-all of them. Kept out of OTP's: changing the style, or the class, of a machine that runs.
+all of them. Not supported of OTP's: changing the style, or the class, of a running machine.
 
-Any holder of its `Ref` sends it events; so do its own timers, and the machine itself. When it dies, all goes as with a
-GenServer, and a caller whose event is queued or postponed hears of it too.
+Any holder of its `Ref` sends it events; so do its own timers, and the machine itself. When it dies, links, monitors and
+supervisors are told as with a GenServer, and callers whose events are queued or postponed get the reason too.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from .machine_definition import EventSignature
 
 S = TypeVar("S")
-_VOID: Final = object()  # an entry that came to nothing
-_NEXT: Any = Next  # so typed, checkers do not narrow to a result of unknowns
+_VOID: Final = object()  # the result for an entry that is dropped
+_NEXT: Any = Next  # typed as Any, so that checkers do not narrow to a result of unknown types
 
 
 class _Transition:
@@ -123,11 +123,11 @@ class GenStatem(CallbackServer, Generic[S]):
     _otp_definition: ClassVar[MachineDefinition] = MachineDefinition()
     _otp_functions: ClassVar[dict[Any, Callable[[Any, Event], Any]]] = {}
     initial: ClassVar[Any] = None
-    """The state to begin in. A class whose `init` decides leaves it out; where both speak, they must agree."""
+    """The first state. Leave it out if `init` decides; if both give a state, they must agree."""
     state_enter: ClassVar[bool] = False
-    """Whether a state is told with `Enter` that it is entered, before it gets any event."""
+    """Whether a state function gets `Enter` when its state is entered, before any event."""
     exits: ClassVar[Mapping[Any, Collection[Any]]] = {}
-    """For machines that override `handle_event`: where states may lead, as `to` says it in `@state`."""
+    """For machines that override `handle_event`: the allowed next states, as `to` in `@state`."""
 
     _otp_has_handle_info: ClassVar[bool] = False  # whether there is a `handle_info`
     _otp_shown_fields: ClassVar[dict[str, str]] = {"state": "_otp_state"}
@@ -145,7 +145,7 @@ class GenStatem(CallbackServer, Generic[S]):
     # --- callbacks
 
     def init(self) -> Next[S] | Ignore | Stop | Awaitable[Next[S] | Ignore | Stop | None] | None:
-        """Get ready; `start` returns when this does, before the first state is entered.
+        """Initialise the machine; `start` returns when this does, before the first state is entered.
 
         Return `Next(state, …)` with the first state and actions, None for `initial`, `IGNORE` not to run, or
         `Stop(reason)`.
@@ -153,25 +153,25 @@ class GenStatem(CallbackServer, Generic[S]):
         return None
 
     def handle_event(self, state: S, event: Event) -> Result[S] | Awaitable[Result[S]]:
-        """Every event and enter call of the machine: by itself it leaves them to the function of the state."""
+        """Handle every event and enter call of the machine; by default it calls the function of the state."""
         result: Result[S] | Awaitable[Result[S]] = self._otp_functions[state](self, event)
         return result
 
     def handle_info(self, message: Any) -> Result[S] | Awaitable[Result[S]]:
-        """Any message that a state would get as `Info`, for a machine that overrides this: one to which messages mean the same in all states.
+        """Handle messages in place of the state functions; override it if they mean the same in all states.
 
-        It returns what a state function does. What it postpones comes back to the state function, as `Info`.
+        It returns the result of a state function. A postponed message comes back to the state function, as `Info`.
         """
         return None
 
     def terminate(self, reason: ExitReason) -> Awaitable[None] | None:
-        """The machine ends for this reason: clean up. Not called when it is killed, or dies of an untrapped signal."""
+        """Clean up before the exit. Not called when the machine is killed, or dies of an untrapped signal."""
 
     # --- for callbacks
 
     @property
     def state(self) -> S:
-        """The state the machine is in; during a transition, the one that it goes to."""
+        """The current state; during a transition, the new one."""
         return self._otp_state
 
     @property
@@ -180,7 +180,7 @@ class GenStatem(CallbackServer, Generic[S]):
         return clock.now(self._otp_process.node.loop)
 
     def unexpected(self, event: Event) -> Keep:
-        """For the last `case _`: refuse a `Call` or an `AskEvent`, report any other event, and stay as if it had not come."""
+        """For the last `case _`: refuse a `Call` or an `AskEvent`, report any other event, and keep the state."""
         if isinstance(event, Call | AskEvent):
             asked = safe_repr.message(entry_of(event))
             raise Reject(TypeError(f"{type(self).__name__} does not expect {asked} in {state_name(self._otp_state)}"))
@@ -194,7 +194,7 @@ class GenStatem(CallbackServer, Generic[S]):
         super()._otp_attach(process)
         self._otp_pending = PendingEvents(process)
         self._otp_transition = None
-        process.idle_activity = DOZING  # a call runs no method: it is an event as any other, and waits its turn
+        process.idle_activity = DOZING  # a call runs no method: it is an event like any other, so none is run inline
 
     def _otp_enter_loop(self, process: Process, first: Next[Any] | None) -> None:
         self._otp_attach(process)
@@ -212,7 +212,7 @@ class GenStatem(CallbackServer, Generic[S]):
         if self._otp_deferred is not None and self._otp_defer_if_suspended(entry):
             return DEFERRED
         if self._otp_has_handle_info and entry[0] in (INFO, SIGNAL):
-            # Most of what such a machine gets changes nothing in it: an event and a turn are only made when something does (`_otp_took`).
+            # Most messages change no state: the event and the transition are only made when `handle_info` returns a result.
             message = entry[1]
             if type(message) is not StatemTimer and not (type(message) is Exit and self._otp_is_parents_exit(entry)):
                 return self.handle_info(message)
@@ -226,7 +226,7 @@ class GenStatem(CallbackServer, Generic[S]):
         return self.handle_event(self._otp_state, event)  # type: ignore[arg-type]
 
     def _otp_event(self, entry: MailboxEntry) -> object:
-        """The event that an entry of the mailbox is; None when it is none, `_VOID` when it has come to nothing."""
+        """The event of a mailbox entry; None when the entry is no event, `_VOID` when it is dropped."""
         kind = entry[0]
         if kind in (CALL, CAST):
             return self._otp_method_event(entry)
@@ -244,7 +244,7 @@ class GenStatem(CallbackServer, Generic[S]):
         return None
 
     def _otp_method_event(self, entry: MailboxEntry) -> object:
-        """A call or cast by reference, if it names an event of ours with the right arguments. Else it is its sender's bug."""
+        """The event of a call or cast by reference; a wrong method or wrong arguments are its sender's error."""
         method = entry[1]
         try:
             args, kwargs = self._otp_event_signature(method).arrange(entry[2], entry[3])
@@ -281,12 +281,12 @@ class GenStatem(CallbackServer, Generic[S]):
             self._otp_on_info_return(entry, value)
 
     def _otp_on_info_return(self, entry: MailboxEntry, value: Any) -> None:
-        """`handle_info` has returned."""
+        """Handle the result of `handle_info`."""
         if value is None:
             self._otp_pending.cancel(EVENT_TIMER)
         else:
-            turn = self._otp_transition = _Transition(Info(entry[1]), self._otp_state)
-            self._otp_on_result(turn, value)
+            transition = self._otp_transition = _Transition(Info(entry[1]), self._otp_state)
+            self._otp_on_result(transition, value)
 
     def _otp_finish_start(self, entry: MailboxEntry, value: Any) -> None:
         name = type(self).__name__
@@ -308,39 +308,39 @@ class GenStatem(CallbackServer, Generic[S]):
         self._otp_definition.check_state(first.state)
         if self.initial is not None and not _is_same_state(first.state, self.initial):
             raise BadReturn(f"init begins in {state_name(first.state)}, and `initial` is {state_name(self.initial)}")
-        turn = _Transition(None, first.state)
-        self._otp_apply_actions(turn, first.actions)
+        transition = _Transition(None, first.state)
+        self._otp_apply_actions(transition, first.actions)
         self._otp_state = first.state
-        self._otp_transition = turn
-        self._otp_finish_transition(turn, enter=True)
+        self._otp_transition = transition
+        self._otp_finish_transition(transition, enter=True)
 
-    def _otp_on_result(self, turn: _Transition, value: Any) -> None:
-        """A state function, or an enter call, has returned."""
+    def _otp_on_result(self, transition: _Transition, value: Any) -> None:
+        """Handle the result of a state function or an enter call."""
         try:
-            outcome = self._otp_apply_result(turn, value)
+            outcome = self._otp_apply_result(transition, value)
         except BadReturn as error:
-            message = f"{error}, after {safe_repr.message(self._otp_current_entry(turn))} in {state_name(turn.old)}"
+            message = f"{error}, after {safe_repr.message(self._otp_current_entry(transition))} in {state_name(transition.old)}"
             outcome = Crash(BadReturn(message))
         if isinstance(outcome, bool):
-            self._otp_finish_transition(turn, enter=outcome)
+            self._otp_finish_transition(transition, enter=outcome)
         else:
             self._otp_transition = None
-            self._otp_stop(outcome, self._otp_current_entry(turn))
+            self._otp_stop(outcome, self._otp_current_entry(transition))
 
-    def _otp_apply_result(self, turn: _Transition, value: Any) -> bool | ExitReason:
-        """Do as a result says; whether the state is to be entered, or why to stop."""
+    def _otp_apply_result(self, transition: _Transition, value: Any) -> bool | ExitReason:
+        """Apply a result; returns whether the state is to be entered, or the reason to stop."""
         match value:
             case None:
                 return False
             case Keep():
-                self._otp_apply_actions(turn, value.actions)
+                self._otp_apply_actions(transition, value.actions)
                 return False
             case _ if isinstance(value, _NEXT):
-                moved = self._otp_change_state(turn, value.state)
-                self._otp_apply_actions(turn, value.actions)
+                moved = self._otp_change_state(transition, value.state)
+                self._otp_apply_actions(transition, value.actions)
                 return moved
             case RepeatState():
-                self._otp_apply_actions(turn, value.actions)
+                self._otp_apply_actions(transition, value.actions)
                 return True
             case Stop() if value.reply is UNSET:
                 self._otp_definition.check_exit(self._otp_state, END)
@@ -353,30 +353,30 @@ class GenStatem(CallbackServer, Generic[S]):
             case _:
                 raise BadReturn(f"a state function returned {safe_repr.short(value)}")
 
-    def _otp_change_state(self, turn: _Transition, state: Any) -> bool:
-        """Be in `state`; whether that is a change."""
+    def _otp_change_state(self, transition: _Transition, state: Any) -> bool:
+        """Set the state; whether it has changed."""
         if _is_same_state(state, self._otp_state):
             return False
-        if turn.entering:
+        if transition.entering:
             raise BadReturn(f"an enter call cannot change the state, to {state_name(state)}")
         self._otp_definition.check_state(state)
         self._otp_definition.check_exit(self._otp_state, state)
         self._otp_state = state
         return True
 
-    def _otp_apply_actions(self, turn: _Transition, actions: Iterable[Any]) -> None:
+    def _otp_apply_actions(self, transition: _Transition, actions: Iterable[Any]) -> None:
         for action in actions:
             match action:
                 case Reply() | Fail():
                     self._otp_reply(action)
                 case After() | At() | Cancel() | UpdateTimeout():
                     key = timer_key(action.event)
-                    turn.timings.pop(key, None)  # the last counts, and its place
-                    turn.timings[key] = action
-                case Postpone(on=on) if not (turn.entering and on):
-                    turn.postpones = on
-                case NextEvent(event=event) if not turn.entering:
-                    turn.inserted.append(event)
+                    transition.timings.pop(key, None)  # the last action of a timer counts, also for the order
+                    transition.timings[key] = action
+                case Postpone(on=on) if not (transition.entering and on):
+                    transition.postpones = on
+                case NextEvent(event=event) if not transition.entering:
+                    transition.inserted.append(event)
                 case Postpone() | NextEvent():
                     raise BadReturn(f"an enter call cannot do {safe_repr.short(action)}")
                 case _:
@@ -391,41 +391,41 @@ class GenStatem(CallbackServer, Generic[S]):
             case _:
                 raise BadReturn(f"StopAndReply takes Reply(…) and Fail(…), not {safe_repr.short(answer)}")
 
-    def _otp_finish_transition(self, turn: _Transition, *, enter: bool) -> None:
-        """Enter the state if that is due, else end the transition and take what is next."""
+    def _otp_finish_transition(self, transition: _Transition, *, enter: bool) -> None:
+        """Enter the state if needed, else end the transition and take the next event."""
         process = self._otp_process
         if enter and self.state_enter:
-            turn.entering = True
-            process.push_front((CONTINUE, Enter(turn.old)))
+            transition.entering = True
+            process.push_front((CONTINUE, Enter(transition.old)))
             return
         self._otp_transition = None
-        agenda = self._otp_pending
-        if turn.postpones and turn.event is not None:
-            agenda.postpone(turn.event)
-        if not _is_same_state(self._otp_state, turn.old):
-            agenda.on_state_change()
-        agenda.cancel(EVENT_TIMER)
-        if turn.inserted:
-            agenda.insert(turn.inserted)
-        if turn.timings:
-            agenda.set(turn.timings.values())
-        following = agenda.take()
+        pending = self._otp_pending
+        if transition.postpones and transition.event is not None:
+            pending.postpone(transition.event)
+        if not _is_same_state(self._otp_state, transition.old):
+            pending.on_state_change()
+        pending.cancel(EVENT_TIMER)
+        if transition.inserted:
+            pending.insert(transition.inserted)
+        if transition.timings:
+            pending.set(transition.timings.values())
+        following = pending.take()
         if following is not None:
             process.push_front((CONTINUE, following))
 
     def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
-        turn = self._otp_transition
-        if turn is None or entry[0] in (SYSTEM, TERMINATE):
+        transition = self._otp_transition
+        if transition is None or entry[0] in (SYSTEM, TERMINATE):
             if entry[0] == SYSTEM and isinstance(error, Reject):
                 entry[2].fail(error.error)
             else:
                 self._otp_end_with_error(entry, error)
-        elif isinstance(error, Reject) and isinstance(turn.event, Call | AskEvent) and not turn.entering:
-            turn.event.caller.fail(error.error)
-            self._otp_on_result(turn, None)
+        elif isinstance(error, Reject) and isinstance(transition.event, Call | AskEvent) and not transition.entering:
+            transition.event.caller.fail(error.error)
+            self._otp_on_result(transition, None)
         else:
             self._otp_transition = None
-            self._otp_end_with_error(self._otp_current_entry(turn), error)
+            self._otp_end_with_error(self._otp_current_entry(transition), error)
 
     def _otp_on_exit(self, reason: ExitReason) -> None:
         self._otp_pending.close()
@@ -434,28 +434,28 @@ class GenStatem(CallbackServer, Generic[S]):
     # --- reports
 
     def _otp_summary(self) -> str:
-        agenda = self._otp_pending
-        parts = {"state": getattr(self, "_otp_state", None), "queued": agenda.waiting}
-        parts |= {"postponed": tuple(agenda.postponed), "timers": agenda.timers}
+        pending = self._otp_pending
+        parts = {"state": getattr(self, "_otp_state", None), "queued": pending.waiting}
+        parts |= {"postponed": tuple(pending.postponed), "timers": pending.timers}
         said = [f"{name}={safe_repr.short(value)}" for name, value in parts.items() if value]
         return ", ".join([*said, *filter(None, [self.report_state()])])
 
-    def _otp_current_entry(self, turn: _Transition) -> MailboxEntry:
-        """What is being handled, for reports."""
-        event = Enter(turn.old) if turn.entering or turn.event is None else turn.event
+    def _otp_current_entry(self, transition: _Transition) -> MailboxEntry:
+        """The current event as a mailbox entry, for reports."""
+        event = Enter(transition.old) if transition.entering or transition.event is None else transition.event
         return entry_of(event)
 
 
 def _is_same_state(one: object, other: object) -> bool:
-    """Whether two states are the same one, strictly: 1 is not True."""
+    """Whether two states are the same, also in type: 1 is not True."""
     return one is other or (type(one) is type(other) and one == other)
 
 
-# --- What a machine has before it besides its mailbox: events that wait inside it, and its timers.
-# The order is OTP's. Next comes what `NextEvent` put there, then what was postponed and is retried, then what was queued
-# before; when all that is done, timeouts of 0 seconds in the order they were asked for; then the mailbox. A timer that
-# runs out puts itself into the mailbox, behind what is there. It is void unless it is still the machine's when its turn
-# comes; so a cancelled one never shows, and one whose content was updated brings the new content.
+# --- The events that wait inside a machine besides its mailbox, and its timers.
+# The order is OTP's. First come the events of `NextEvent`, then postponed ones that are retried, then those queued
+# before; after them timeouts of 0 seconds in the order they were set; then the mailbox. A timer that
+# runs out puts itself into the mailbox, behind the entries there, and is ignored unless it is still the machine's when it is
+# taken; so a cancelled one is never seen, and one whose event was updated delivers the new event.
 # Timers of one machine that fall due at the same instant come in the order in which they were started.
 
 TimerKey: TypeAlias = "tuple[type[TimeoutEvent], Hashable]"
@@ -464,17 +464,17 @@ STATE_TIMER: Final[TimerKey] = (StateTimeout, None)
 
 
 def timer_key(event: TimeoutEvent) -> TimerKey:
-    """Which timer brings this event: there is one for the state, one for events, and one for each name."""
+    """The timer of this event: there is one for the state, one for events, and one for each name."""
     return (type(event), event.name if isinstance(event, GenericTimeout) else None)
 
 
 class StatemTimer:
-    """One start of a timer. It is the message that its end puts into the mailbox."""
+    """One start of a timer, which is also the message that it puts into the mailbox when it runs out."""
 
     __slots__ = ("due", "event", "key")
 
     def __init__(self, key: TimerKey, event: TimeoutEvent, due: float | None) -> None:
-        """`due` is None for one of 0 seconds, and for one that has rung: the clock has no more to do with it."""
+        """`due` is None for a timer of 0 seconds, and for one that has run out."""
         self.key = key
         self.event = event
         self.due = due
@@ -484,12 +484,12 @@ class StatemTimer:
 
 
 class PendingEvents:
-    """Of one machine. It decides what is next, and knows nothing of states."""
+    """The queued and postponed events and the timers of one machine: it decides which event is next."""
 
     __slots__ = ("_alarm", "_process", "_queue", "_timers", "_zeros", "postponed")
 
     def __init__(self, process: Process) -> None:
-        """`process` is whose mailbox the timers ring in."""
+        """`process` is the machine's process, whose mailbox gets the timers."""
         self._process = process
         self._queue: list[Queued] = []  # the next is the last
         self._zeros: list[StatemTimer] = []
@@ -500,7 +500,7 @@ class PendingEvents:
     # --- events
 
     def take(self) -> Queued | None:
-        """The next event of the machine's own; None when the mailbox comes next."""
+        """Take the next waiting event; None when the mailbox comes next."""
         if self._queue:
             return self._queue.pop()
         while self._zeros:
@@ -509,25 +509,25 @@ class PendingEvents:
         return None
 
     def expired_event(self, timer: StatemTimer) -> TimeoutEvent | None:
-        """The event of a timer whose turn has come; None when it was cancelled or started anew meanwhile."""
+        """The event of a timer that ran out; None when it was cancelled or restarted meanwhile."""
         if self._timers.get(timer.key) is not timer:
             return None
         del self._timers[timer.key]
         return timer.event
 
     def postpone(self, event: Queued) -> None:
-        """Keep an event for another state. A bound of the mailbox counts it."""
+        """Keep an event until the state changes. The bound of the mailbox counts it."""
         self.postponed.append(event)
         process = self._process
         if process.limit is not None:
             process.exempt -= 1
 
     def insert(self, events: list[Queued]) -> None:
-        """These come before all others."""
+        """Put these events before all others."""
         self._queue.extend(reversed(events))
 
     def on_state_change(self) -> None:
-        """The state has changed: what was postponed is retried, and the state's time is over."""
+        """Retry the postponed events, and cancel the state timer."""
         if self.postponed:
             if self._process.limit is not None:
                 self._process.exempt += len(self.postponed)
@@ -539,16 +539,16 @@ class PendingEvents:
 
     @property
     def timers(self) -> tuple[TimeoutEvent, ...]:
-        """What is to come, unless it is cancelled."""
+        """The events of the running timers."""
         return tuple(timer.event for timer in self._timers.values())
 
     @property
     def waiting(self) -> tuple[Queued, ...]:
-        """What is queued, the next first; zero timeouts are among `timers`."""
+        """The queued events, the next first; timeouts of 0 seconds are among `timers`."""
         return tuple(reversed(self._queue))
 
     def set(self, actions: Iterable[Timing]) -> None:
-        """Start, update and cancel: at most one action for each timer."""
+        """Apply timer actions, at most one for each timer."""
         now: float | None = None
         for action in actions:
             key = timer_key(action.event)
@@ -581,16 +581,16 @@ class PendingEvents:
 
     def _start(self, key: TimerKey, event: TimeoutEvent, due: float | None) -> None:
         timer = StatemTimer(key, event, due)
-        self._timers.pop(key, None)  # so that the order in there is the order of starts
+        self._timers.pop(key, None)  # keeps the dict in the order of starts
         self._timers[key] = timer
         if due is None:
             self._zeros = [zero for zero in self._zeros if self._timers.get(zero.key) is zero]
             self._zeros.append(timer)
 
-    # The loop knows of one alarm for each machine: it can order timers that fall due together only by chance.
+    # One loop timer for each machine: asyncio's heap does not keep the order of timers that fall due together.
 
     def _arm_alarm(self) -> None:
-        """Have the loop wake us when the first timer is due, and only then."""
+        """Set the loop's timer to the first due time."""
         first = min((timer.due for timer in self._timers.values() if timer.due is not None), default=None)
         alarm = self._alarm
         if alarm is not None:
@@ -612,7 +612,7 @@ class PendingEvents:
         self._arm_alarm()
 
     def close(self) -> None:
-        """The machine is gone."""
+        """Cancel everything: the machine has exited."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -1,6 +1,6 @@
-"""What a machine's class says of itself: its states, their handlers, where they may lead, and its events.
+"""The definition of a state machine, read from its class: states, their functions, allowed transitions, and events.
 
-Read once, when the class is made, so that a state without a handler is found there and not in production.
+It is read once, when the class is made, so that a state without a function is found there and not in production.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVENT: Final = "__greenroom_event__"
 
 
 class End:
-    """Where a machine goes that stops."""
+    """The target of a transition that stops the machine."""
 
     __slots__ = ()
 
@@ -42,17 +42,17 @@ END: Final = End()
 
 @dataclass(frozen=True, slots=True)
 class StateMark:
-    """What `state` says of a method."""
+    """The arguments of `@state` on a method."""
 
     states: tuple[Any, ...]
     to: tuple[Any, ...] | None
 
 
 def state(*states: Any, to: Iterable[Any] | None = None) -> Callable[[StateFunction], StateFunction]:
-    """Mark a method as the one that handles these states: ``@state(DoorState.LOCKED, to=(DoorState.CLOSED,))``.
+    """Mark a method as the function of these states: ``@state(DoorState.LOCKED, to=(DoorState.CLOSED,))``.
 
-    `to` names all that the states may lead to, `END` among it if they may stop. It is drawn, and held to: anything else
-    is a `BadReturn`. Without it they may lead anywhere.
+    `to` names all allowed next states, with `END` if the machine may stop there. It is drawn and enforced: any other
+    transition is a `BadReturn`. Without `to` all are allowed.
     """
     if not states or isinstance(states[0], FunctionType):
         raise TypeError("@state names the states that a method handles: @state(DoorState.LOCKED)")
@@ -66,7 +66,7 @@ def state(*states: Any, to: Iterable[Any] | None = None) -> Callable[[StateFunct
 
 
 def event(method: F) -> F:
-    """Mark a method as an event: its signature is what callers pass, and what is answered. Its body is never run."""
+    """Mark a method as an event: its signature is that of calls and casts. Its body is never run."""
     _mark("event", method, _EVENT, value=True)
     return method
 
@@ -78,7 +78,7 @@ def _mark(word: str, method: object, name: str, *, value: object) -> None:
 
 
 class EventSignature:
-    """How the arguments of an event are laid out, however a caller wrote them."""
+    """The signature of an event, which normalises the arguments of callers."""
 
     __slots__ = ("_count", "_name", "_signature")
 
@@ -92,7 +92,7 @@ class EventSignature:
         self._count = len(taken) if simple else -1
 
     def arrange(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """By position what can be, by name the rest, defaults filled in. Raises `TypeError` when they do not fit."""
+        """Normalise to positional arguments where possible, defaults filled in. Raises `TypeError` when they do not fit."""
         if not kwargs and len(args) == self._count:
             return args, kwargs
         try:
@@ -109,25 +109,25 @@ Exits: TypeAlias = "dict[Any, tuple[Any, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class MachineDefinition:
-    """What is known of a class of machines."""
+    """The definition of one class of machines."""
 
     states: type[Enum] | None = None
     """The states, when they are an Enum's members."""
     ready: bool = False
     """Whether machines can be started: each state has a handler."""
     functions: Functions = field(default_factory=dict[Any, str])
-    """The name of the method that handles a state; empty when `handle_event` handles all."""
+    """The method name of each state's function; empty when `handle_event` handles all."""
     exits: Exits = field(default_factory=dict[Any, tuple[Any, ...]])
-    """Where a state may lead, when that is declared."""
+    """The allowed next states of each state that declares them."""
     events: dict[Any, EventSignature] = field(default_factory=dict[Any, EventSignature])
 
     def check_state(self, state: Any) -> None:
-        """Refuse what is no state."""
+        """Raise `BadReturn` for a value that is no state."""
         if self.states is not None and not isinstance(state, self.states):
             raise BadReturn(f"{state_name(state)} is no state of {self.states.__name__}")
 
     def check_exit(self, state: Any, to: Any) -> None:
-        """Refuse to go where `state` says that it does not lead."""
+        """Raise `BadReturn` for a transition that `state` does not declare."""
         if self.exits and (exits := self.exits.get(state)) is not None and to not in exits:
             known = ", ".join(state_name(each) for each in exits) or "nothing"
             there = "stop" if to is END else f"lead to {state_name(to)}"
@@ -135,7 +135,7 @@ class MachineDefinition:
 
 
 def read_definition(cls: type, root: type) -> MachineDefinition:
-    """The plan of a class that derives from `root`; `TypeError` says what is wrong with it."""
+    """Read the definition of a class that derives from `root`. Raises `TypeError` for a wrong one."""
     states = _parameter(cls, root)
     enum = states if isinstance(states, type) and issubclass(states, Enum) else None
     functions, exits = _functions(cls)
@@ -165,7 +165,7 @@ def read_definition(cls: type, root: type) -> MachineDefinition:
 
 
 def state_name(state: object) -> str:
-    """What a state is called."""
+    """The name of a state in texts."""
     return f"{type(state).__name__}.{state.name}" if isinstance(state, Enum) else safe_repr.short(state)
 
 
@@ -180,7 +180,7 @@ def _check(cls: type, enum: type[Enum] | None, states: Iterable[Any], where: str
 
 
 def _parameter(cls: type, root: type) -> Any:
-    """What stands for the S of `root` in a class: an Enum, a type variable that it leaves open, or nothing."""
+    """The argument of `root`'s type parameter in a class: an Enum, an open type variable, or None."""
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
         origin: Any = get_origin(base) or base
         if origin is root:
@@ -193,7 +193,7 @@ def _parameter(cls: type, root: type) -> Any:
 
 
 def _marked(cls: type, mark: str) -> Iterator[tuple[type, str, Any]]:
-    """All methods with a mark, those of the most basic class first."""
+    """All methods with a mark, base classes first."""
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
             if isinstance(value, FunctionType) and hasattr(value, mark):
@@ -201,7 +201,7 @@ def _marked(cls: type, mark: str) -> Iterator[tuple[type, str, Any]]:
 
 
 def _functions(cls: type) -> tuple[Functions, Exits]:
-    """The handler of each state. A class that marks anew overrides its bases; a plain override of a method keeps the mark."""
+    """The function of each state. A new mark overrides those of base classes; a plain override of a method keeps the mark."""
     functions: Functions = {}
     exits: Exits = {}
     owners: dict[Any, type] = {}
@@ -232,21 +232,21 @@ def _events(cls: type) -> dict[Any, EventSignature]:
     return events
 
 
-# --- The picture of a machine, made from its class, so that it cannot tell another story.
-# It shows the states, where a machine begins if the class says so, and the transitions that are declared. Those are held
-# to when the machine runs. A state that declares nothing may lead anywhere, and the picture says so.
+# --- The diagram of a machine, made from its class.
+# It shows the states, the first state if the class declares it, and the declared transitions, which are enforced at run time.
+# A state that declares none may lead anywhere, and the diagram says so.
 
 
 def draw(machine: type[GenStatem[Any]]) -> str:
     """A Mermaid state diagram of a class of machines."""
-    plan = machine._otp_definition
-    if plan.states is None:
+    definition = machine._otp_definition
+    if definition.states is None:
         raise TypeError(f"{machine.__name__} cannot be drawn: its states are no Enum")
     lines = ["---", f"title: {machine.__name__}", "---", "stateDiagram-v2"]
     if machine.initial is not None:
         lines.append(f"    [*] --> {_name(machine.initial)}")
-    for state in plan.states:
-        exits = plan.exits.get(state)
+    for state in definition.states:
+        exits = definition.exits.get(state)
         lines.append(f"    {_name(state)}")
         if exits is None:
             lines.append(f"    note right of {_name(state)} : may lead anywhere")

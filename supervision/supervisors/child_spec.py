@@ -1,7 +1,7 @@
-"""How a child is started, stopped and restarted: the child spec, and the flags of a supervisor.
+"""Child specs and supervisor flags: how children are started, stopped and restarted.
 
-Both are values that are checked when they are made, so a wrong word is refused where it was written. The words are
-OTP's, as strings that a type checker knows and as constants of the same value.
+Both are values that are checked when they are made, so a wrong value is refused where it was written. The vocabulary is
+OTP's, as string literals that type checkers know and as constants with the same values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R_co = TypeVar("R_co", covariant=True)
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 """Permanent children are always restarted, transient ones after a crash, temporary ones never."""
 Patience: TypeAlias = float | Literal["brutal_kill", "infinity"]
-"""How long a child may take to stop: seconds, no time at all, or for ever."""
+"""How long a child may take to stop: seconds, `brutal_kill` or `infinity`."""
 ChildType: TypeAlias = Literal["worker", "supervisor"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 
@@ -50,11 +50,11 @@ ANY_SIGNIFICANT: Final = "any_significant"
 ALL_SIGNIFICANT: Final = "all_significant"
 
 DEFAULT_SHUTDOWN: Final[Mapping[ChildType, Patience]] = {WORKER: 5.0, SUPERVISOR: INFINITY}
-"""How long a child may take to stop when its spec does not say."""
+"""How long a child may take to stop when its spec gives no `shutdown`."""
 
 
 class ChildSpecChanges(TypedDict, total=False):
-    """What `ChildSpec.but` can change."""
+    """The keyword arguments of `ChildSpec.but`."""
 
     id: Hashable
     start: Callable[..., Awaitable[Any]]
@@ -71,10 +71,10 @@ class ChildSpecChanges(TypedDict, total=False):
 class ChildSpec(Generic[R_co]):
     """One child: its `id` within its supervisor, and `start`, which starts it.
 
-    `start` is an async function without arguments (`DynamicSupervisor` gives it some) that runs in the supervisor,
-    starts a process linked to it, and returns its `Ref` or pid, or a tuple of that and anything else for the caller
-    of the start. It raises `StartFailed` or `StartIgnored`; anything else that it raises is a failed start too. Most
-    specs are made by `child`.
+    `start` is an async function without arguments (`DynamicSupervisor` passes some) that runs in the supervisor,
+    starts a process linked to it, and returns its `Ref` or pid, or a tuple that begins with one, which the caller of the
+    start gets whole. It raises `StartFailed` or `StartIgnored`; any other exception is a failed start too. Most specs
+    are made by `child`.
     """
 
     id: Hashable
@@ -111,7 +111,7 @@ class ChildSpec(Generic[R_co]):
     def but(self, **changes: Unpack[ChildSpecChanges]) -> ChildSpec[R_co]:
         """The same child with other values for some fields.
 
-        `name` and `options` say how the process is started, for specs that were made by `child`.
+        `name` and `options` change the options of the start, for specs that were made by `child`.
         """
         values = cast("dict[str, Any]", dict(changes))
         if "name" in values or "options" in values:
@@ -131,7 +131,7 @@ class ChildSpec(Generic[R_co]):
         return replace(self, **values)
 
     def without_start_arguments(self) -> ChildSpec[R_co]:
-        """The same, fit for being looked at and not for starting: what is kept of a temporary child."""
+        """The same spec without its start arguments, kept for a temporary child, which is never restarted."""
         return replace(self, start=DiscardedStart(start_name(self.start)))
 
 
@@ -140,20 +140,20 @@ _FIELDS = frozenset(field.name for field in fields(ChildSpec))
 
 
 def start_name(start: Any) -> str:
-    """What a start function starts, or else what it is called itself; never an address in memory."""
+    """The name of the class that a start function starts, or else of the function itself; never a memory address."""
     if isinstance(start, StartLink | DiscardedStart):
         return start.server_name
     return getattr(start, "__qualname__", None) or type(start).__name__
 
 
 def start_text(start: Any) -> str:
-    """As `start_name`, with the arguments that are known."""
+    """As `start_name`, with the known arguments."""
     return str(start) if isinstance(start, StartLink | DiscardedStart) else start_name(start)
 
 
 @dataclass(frozen=True, slots=True)
 class StartLink:
-    """The start function of a behaviour's class: what `child` makes."""
+    """The start function that `child` makes of a class."""
 
     server: Callable[..., Any]
     args: tuple[Any, ...]
@@ -167,7 +167,7 @@ class StartLink:
 
     @property
     def server_name(self) -> str:
-        """What is started."""
+        """The name of the class."""
         return getattr(self.server, "__name__", None) or safe_repr.short(self.server)
 
     def __str__(self) -> str:
@@ -177,13 +177,13 @@ class StartLink:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedStart:
-    """The start function of a temporary child: never needed again, so its arguments are not kept."""
+    """The start function in the kept spec of a temporary child: it has no arguments, so that they are not kept in memory."""
 
     server_name: str
 
     async def __call__(self, *_: Any, **__: Any) -> Any:
-        """A temporary child is never restarted."""
-        message = f"how to start {self.server_name} was not kept: the child is temporary"
+        """Raise `TypeError`: a temporary child is never restarted."""
+        message = f"the start arguments of {self.server_name} were not kept: the child is temporary"
         raise TypeError(message)
 
     def __str__(self) -> str:
@@ -208,11 +208,11 @@ def template(server: Callable[..., S], /, *args: Any, **kwargs: Any) -> ChildSpe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """How a supervisor goes about it: which children fall together, and how many restarts are too many.
+    """The flags of a supervisor: which children are restarted together, and how many restarts are too many.
 
-    More than `intensity` restarts within `period` seconds, and the supervisor gives up. `auto_shutdown` ends it when
-    any, or the last, significant child has ended by itself. `backoff` makes restarts wait, for children whose own spec
-    does not say.
+    The supervisor gives up after more than `intensity` restarts within `period` seconds. `auto_shutdown` ends it when
+    any, or the last, significant child has exited by itself. `backoff` delays restarts of children whose own spec has no
+    `backoff`.
     """
 
     strategy: Strategy = ONE_FOR_ONE
@@ -231,7 +231,7 @@ class Flags:
 
 
 def check_count(field: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse what is no count."""
+    """Raise `BadSpec` unless `value` is a whole number within the bounds."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
         raise BadSpec(
             field, value, f"a whole number, {least} or more" if most is None else f"a whole number, {least} to {most}"
@@ -239,13 +239,13 @@ def check_count(field: str, value: object, least: int, most: int | None = None) 
 
 
 def check_backoff(backoff: object) -> None:
-    """Refuse what is no back-off."""
+    """Raise `BadSpec` unless `backoff` is a `Backoff` or None."""
     if backoff is not None and not isinstance(backoff, Backoff):
         raise BadSpec("backoff", backoff, "Backoff(…), or None to restart at once")
 
 
 def check_children(children: Iterable[object], auto_shutdown: AutoShutdown = NEVER) -> list[ChildSpec[Any]]:
-    """The specs as a list, after a look at what one spec alone cannot know; raises `BadSpec`."""
+    """The specs as a list. Raises `BadSpec` for wrong ones, and for an id that occurs twice."""
     if isinstance(children, str | bytes) or not isinstance(cast("object", children), Iterable):
         raise BadSpec("children", children, "a list of child specs")
     checked = [check_child(spec, auto_shutdown) for spec in children]
@@ -258,7 +258,7 @@ def check_children(children: Iterable[object], auto_shutdown: AutoShutdown = NEV
 
 
 def check_child(spec: object, auto_shutdown: AutoShutdown = NEVER) -> ChildSpec[Any]:
-    """That it is a spec, and fits the supervisor's flags."""
+    """Return `spec`. Raises `BadSpec` if it is no spec, or does not fit the supervisor's flags."""
     if not is_spec(spec):
         raise BadSpec("child", spec, "a ChildSpec: write child(Server, …)")
     if spec.significant and auto_shutdown == NEVER:
@@ -267,7 +267,7 @@ def check_child(spec: object, auto_shutdown: AutoShutdown = NEVER) -> ChildSpec[
 
 
 def is_spec(value: object) -> TypeGuard[ChildSpec[Any]]:
-    """Whether it is a child spec, of which nothing more is known."""
+    """Whether the value is a child spec, of any result type."""
     return isinstance(value, ChildSpec)
 
 
@@ -278,7 +278,7 @@ def _check_word(field: str, value: object, words: Any) -> None:
 
 
 def check_shutdown(value: object) -> None:
-    """Refuse what does not say how long a child may take to stop."""
+    """Raise `BadSpec` for a wrong `shutdown`."""
     if value in (BRUTAL_KILL, INFINITY):
         return
     if not _is_seconds(value) or value < 0:
@@ -289,8 +289,8 @@ def _is_seconds(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-# --- Who is affected when a child dies, and in which order: the strategies, as functions of a list.
-# Children are always given, and returned, in the order in which they were started; they are stopped in reverse.
+# --- The strategies as functions of a list: which children are restarted when a child dies, and in which order.
+# Children are always passed and returned in start order; they are stopped in reverse.
 
 T = TypeVar("T")
 
@@ -298,9 +298,9 @@ Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 
 
 def affected_children(strategy: Strategy, children: Sequence[T], dead: T) -> list[T]:
-    """The children that are started anew when `dead` died, itself included, in start order.
+    """The children to restart after `dead` died, including it, in start order.
 
-    What runs of them is stopped first, the last one first.
+    Running ones are stopped first, the last one first.
     """
     match strategy:
         case "one_for_one":
@@ -311,19 +311,19 @@ def affected_children(strategy: Strategy, children: Sequence[T], dead: T) -> lis
             return list(children[children.index(dead) :])
 
 
-# --- Restarting later rather than at once: opt-in, for children that need a world which is not always there.
-# OTP has no such thing: its only delay is what a start takes. Without one, a child whose server is down for a minute
-# burns through any intensity in a moment. Every attempt still counts for `intensity`, when it is decided on and not when
-# it is made; so give the period room for the waiting.
+# --- Delayed restarts: opt-in, for children that depend on something outside, such as a server.
+# OTP has none: its only delay is the duration of a start. Without a delay, a child whose server is down for a minute
+# exceeds any intensity in a moment. Every attempt still counts for `intensity`, when it is decided and not when
+# it is made; so the period should be long enough for the delays.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """How long to wait before the next attempt.
+    """The delay before a restart.
 
     The first attempt waits `first` seconds, each further one `factor` times as long as the one before it, up to
-    `longest`. Up to the part `jitter` of that is taken off at random, so that children that fell together do not come
-    back together. A child that ran for `quiet` seconds starts from `first` again.
+    `longest`. Up to the part `jitter` of the delay is subtracted at random, so that children that died together do not
+    restart together. After a child has run for `quiet` seconds, its delays begin at `first` again.
     """
 
     first: float = 0.1
@@ -345,18 +345,18 @@ class Backoff:
             raise BadSpec("backoff.longest", self.longest, f"no less than backoff.first ({self.first:g})")
 
     def delay(self, tries: int, source: random.Random) -> float:
-        """Seconds to wait after so many attempts in a row, the coming one not counted."""
+        """The delay in seconds after `tries` consecutive attempts, with jitter."""
         return self.most(tries) * (1 - self.jitter * source.random())
 
     def most(self, tries: int) -> float:
-        """The same, with nothing taken off."""
+        """The delay in seconds after `tries` consecutive attempts, without jitter."""
         try:
             return min(self.longest, self.first * self.factor**tries)
         except OverflowError:
             return self.longest
 
 
-# --- What a caller of a supervisor can be told, as exceptions.
+# --- The exceptions for callers of a supervisor.
 # ::
 #     ActorError
 #     ├─ BadSpec              a child spec or a flag is wrong (has `field` and `value`); also a ValueError
@@ -371,7 +371,7 @@ class Backoff:
 
 
 class BadSpec(ActorError, ValueError):
-    """A child spec or a supervisor's flag cannot be: `field` is which, `value` what was given."""
+    """A wrong child spec or supervisor flag: `field` is its name, `value` the given value."""
 
     def __init__(self, field: str, value: object, wanted: str) -> None:
         """`wanted` completes the sentence "`field` must be …"."""
@@ -385,14 +385,14 @@ class BadSpec(ActorError, ValueError):
 
 
 class StartRaised(StartFailed):
-    """The start function itself failed: no process has told of it, so the traceback is here alone."""
+    """The start function itself failed, so that no process has reported the error."""
 
 
 class ChildNotFound(ActorError):
-    """The supervisor has no child of that id; a dynamic one, no child of that pid."""
+    """The supervisor has no child with that id, or with that pid for a dynamic supervisor."""
 
     def __init__(self, id: object) -> None:
-        """`id` is what was asked for."""
+        """`id` is the requested id or pid."""
         super().__init__(id)
         self.id = id
 
@@ -401,7 +401,7 @@ class ChildNotFound(ActorError):
 
 
 class AlreadyPresent(ActorError):
-    """The supervisor has a child of that id, which is not running: restart or delete that one."""
+    """The supervisor has a child with that id that does not run: restart or delete it."""
 
     def __init__(self, id: Hashable, pid: Pid | None = None) -> None:
         """`pid` is the running child's, if it runs."""
@@ -414,28 +414,28 @@ class AlreadyPresent(ActorError):
 
 
 class AlreadyStarted(AlreadyPresent):
-    """A child of that id runs, as `pid`."""
+    """A child with that id runs already, as `pid`."""
 
     def __str__(self) -> str:
         return f"child {self.id!r} runs already, as {self.pid}"
 
 
 class ChildRunning(AlreadyPresent):
-    """That cannot be done to a child that runs."""
+    """The child runs: terminate it first."""
 
     def __str__(self) -> str:
         return f"child {self.id!r} is running: terminate it first"
 
 
 class ChildRestarting(AlreadyPresent):
-    """That cannot be done to a child that is being restarted."""
+    """The child is being restarted: terminate it first."""
 
     def __str__(self) -> str:
         return f"child {self.id!r} is being restarted: terminate it first"
 
 
 class MaxChildren(ActorError):
-    """The supervisor has as many children as it may, restarting ones included."""
+    """The dynamic supervisor has its maximal number of children, including restarting ones."""
 
     def __init__(self, limit: int) -> None:
         """`limit` is its `max_children`."""

@@ -1,8 +1,9 @@
-"""The dynamic supervisor: any number of children that come and go, none of them known before it starts.
+"""The dynamic supervisor: any number of children that are started and stopped at run time.
 
-Its children are known by their pids and stand side by side, so each is restarted alone, and all are stopped at the same
-time. With a template it is OTP's simple_one_for_one: all children are alike and differ by the arguments they are
-started with. Without one, each start brings a spec of its own, whose id means nothing.
+Its children are identified by pid and independent, so each is restarted alone, and all are stopped at the same
+time. With a template it is OTP's simple_one_for_one: all children have the same spec and differ by their start
+arguments. Without one, each start brings a spec of its own, whose id is not used. Callers start and stop children;
+when the supervisor dies, its children are stopped first, or killed through their links.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class DynamicChildRecord(ChildRecord):
-    """One child, with what it is started with again, and the pid by which it is known while it does not run."""
+    """The record of one child, with its start arguments, and its last pid, which identifies it while it does not run."""
 
     __slots__ = ("args", "kwargs", "last_pid")
 
@@ -58,18 +59,18 @@ class DynamicChildRecord(ChildRecord):
 
 
 class DynamicSupervisor(BaseSupervisor):
-    """Start it empty, and give it children one by one.
+    """A supervisor that starts without children and gets them one by one.
 
     ::
 
         rooms = await start_link(DynamicSupervisor, max_children=1000)
         room = await start_child(rooms, child(Room, "blue").but(restart="temporary"))
 
-        desks = await start_link(DynamicSupervisor, template(Desk, office))
-        desk = await start_child(desks, 7)      # Desk(office, 7)
+        counters = await start_link(DynamicSupervisor, template(Counter, 1))
+        counter = await start_child(counters, 7)      # Counter(1, 7)
 
-    A child that ends and is not restarted is forgotten. `max_children` bounds how many there are, those that are being
-    restarted included.
+    A child that exits and is not restarted is forgotten. `max_children` bounds the number of children, including those
+    that are being restarted.
     """
 
     __slots__ = ("_otp_max", "_otp_restarting", "_otp_template")
@@ -91,22 +92,22 @@ class DynamicSupervisor(BaseSupervisor):
         period: float = 5.0,
         backoff: Backoff | None = None,
     ) -> None:
-        """More than `intensity` restarts of whichever children within `period` seconds, and it gives up."""
+        """The supervisor gives up after more than `intensity` restarts of any children within `period` seconds."""
         self._otp_template = None if template is None else check_child(template)
         if max_children is not None:
             check_count("max_children", max_children, 0)
-        Flags(intensity=intensity, period=period, backoff=backoff)  # refuses what cannot bound restarts
+        Flags(intensity=intensity, period=period, backoff=backoff)  # checks the values
         self._otp_max = max_children
         self._otp_window = RestartWindow(intensity, period)
         self._otp_backoff = backoff
 
     def init(self) -> None:
-        """There is nothing to start yet."""
+        """Check that the constructor has run."""
         if not hasattr(self, "_otp_window"):
             raise BadSpec("template", None, "given, or left out: the constructor has to call super().__init__()")
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop all children at once."""
+        """Stop all children at the same time."""
         for waiting in self._otp_restarting.values():
             waiting.mark_ended(UNDEFINED)
         children = dict(self._otp_by_pid)
@@ -115,7 +116,7 @@ class DynamicSupervisor(BaseSupervisor):
             [(pid, child.spec.patience) for pid, child in children.items()],
             LateExits(self._otp_process),
         )
-        # One report for each reason: a hundred thousand children that failed alike are one story.
+        # One report for each reason: a hundred thousand children that failed alike need one.
         wrong: dict[object, tuple[ChildRecord, ExitReason, int]] = {}
         for child, why in zip(children.values(), reasons, strict=True):
             if not is_expected(why, child.spec):
@@ -126,7 +127,7 @@ class DynamicSupervisor(BaseSupervisor):
             self._otp_report_child(ShutdownError, child, count, reason=why)
 
     def report_state(self) -> str:
-        """How many children it has."""
+        """The numbers of running and restarting children."""
         return f"dynamic, {len(self._otp_by_pid)} children running, {len(self._otp_restarting)} being restarted"
 
     def _otp_on_exit(self, reason: ExitReason) -> None:
@@ -135,16 +136,16 @@ class DynamicSupervisor(BaseSupervisor):
             child.mark_ended(UNDEFINED)
 
     def strategy_text(self) -> str:
-        """OTP's word with a template, ours without."""
+        """OTP's `simple_one_for_one` with a template, else `dynamic`."""
         return "dynamic" if self._otp_template is None else "simple_one_for_one"
 
     def children(self) -> Iterator[ChildRecord]:
-        """Those that run in the order in which they came up, then those that are being restarted."""
+        """Running children in start order, then those that are being restarted."""
         yield from self._otp_by_pid.values()
         yield from self._otp_restarting.values()
 
     def __len__(self) -> int:
-        """How many run, without asking any."""
+        """How many children run."""
         return len(self._otp_by_pid)
 
     # --- restarts
@@ -179,9 +180,9 @@ class DynamicSupervisor(BaseSupervisor):
     # --- for callers
 
     async def start_child(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a child: with these arguments behind the template's, or, without a template, as this spec says.
+        """Start a child: with these arguments after the template's, or, without a template, with this spec.
 
-        Returns what its start function returned.
+        Returns the result of its start function.
         """
         spec = self._otp_template
         if spec is None:
@@ -210,7 +211,7 @@ class DynamicSupervisor(BaseSupervisor):
             raise Reject(error) from None
 
     async def terminate_child(self, id: Any) -> None:
-        """Stop the child with that pid, or the attempts to restart it; it is forgotten. A dead stranger is no error."""
+        """Stop the child with that pid, or the attempts to restart it, and forget it. An exited process is no error."""
         pid = _pid(id)
         child = self._otp_by_pid.get(pid)
         if child is not None:
@@ -225,7 +226,7 @@ class DynamicSupervisor(BaseSupervisor):
         return [child_info(child)._replace(id=None) for child in self.children()]
 
     def which_child(self, id: Any) -> ChildInfo:
-        """The child that runs with that pid."""
+        """The running child with that pid."""
         child = self._otp_by_pid.get(_pid(id))
         if child is None:
             raise Reject(ChildNotFound(id))
@@ -247,7 +248,7 @@ class DynamicSupervisor(BaseSupervisor):
         raise Reject(ChildNotFound(id))
 
     def count_children(self) -> Counts:
-        """How many there are: `specs` is 1 with a template, else the number of children."""
+        """Count the children: `specs` is 1 with a template, else the number of children."""
         active = len(self._otp_by_pid)
         total = active + len(self._otp_restarting)
         if self._otp_template is not None:
@@ -258,7 +259,7 @@ class DynamicSupervisor(BaseSupervisor):
 
 
 def _pid(who: object) -> Pid:
-    """The child that a caller means: a dynamic supervisor knows its children by their pids alone."""
+    """The pid of a pid or `Ref`: a dynamic supervisor knows its children by their pids alone."""
     pid = who if isinstance(who, Pid) else getattr(who, "pid", None)
     if not isinstance(pid, Pid):
         message = f"a dynamic supervisor knows its children by pid or Ref, not by {who!r}"
@@ -267,7 +268,7 @@ def _pid(who: object) -> Pid:
 
 
 def _reason_kind(reason: ExitReason) -> tuple[object, ...]:
-    """What makes two reasons the same to a reader; two crashes are never equal, as their errors are not."""
+    """A key under which reasons are reported together; two crashes are never equal, as their errors are not."""
     if isinstance(reason, Crash):
         return (Crash, type(reason.error), str(reason.error))
     return (type(reason), str(reason))

@@ -1,7 +1,7 @@
-"""The partition supervisor: one child many times over, and every key belongs to one of them.
+"""The partition supervisor: several children with the same spec, which share the keys of one service.
 
-A process that all clients call is a bottleneck; several of them share the keys. Which one has a key depends on nothing
-but the key and their number: it is the same in each run, and for every caller. When their number changes, keys move.
+A single process that all clients call is a bottleneck; the partitions divide its keys. The partition of a key depends only on
+the key and the number of partitions: it is the same in each run, and for every caller. When the number changes, keys move.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PartitionSupervisor(Supervisor):
-    """Start it with one spec for all partitions, or a function that makes the spec of partition `n`.
+    """A supervisor of partitions, from one spec for all of them, or a function that makes the spec of partition `n`.
 
     ::
 
@@ -62,22 +62,22 @@ class PartitionSupervisor(Supervisor):
         )
 
     def strategy_text(self) -> str:
-        """How many partitions, and their strategy if it is not the usual one."""
+        """The number of partitions, and the strategy if it is not `one_for_one`."""
         strategy = super().strategy_text()
         return f"{self.partitions} partitions" + ("" if strategy == ONE_FOR_ONE else f", {strategy}")
 
     def pid_of(self, key: object) -> Pid | None:
-        """The child that has that key now; None while it does not run."""
+        """The pid of the partition of that key; None while it does not run."""
         if not self.partitions:
-            raise ActorError(f"nobody has {key!r}: {self._otp_process} was resized to zero partitions")
+            raise ActorError(f"no partition has {key!r}: {self._otp_process} was resized to zero partitions")
         child = self._otp_children.get(key_hash(key) % self.partitions)
         return None if child is None else child.pid
 
     async def resize(self, partitions: int) -> int:
-        """Give the keys to the first so many; returns how many had them. Not more than it was started with.
+        """Divide the keys among the first `partitions` children, at most the number at the start; returns the old number.
 
-        Those that are too many lose their keys first and are stopped then, the last one first; their specs stay. Those
-        that are missing get keys as they come up: one that does not is an error, and those before it have come to stay.
+        Surplus partitions lose their keys first and are stopped then, the last one first; their specs stay. New partitions
+        get keys as they start: a failed start is an error, and the partitions started before it stay.
         """
         before = self.partitions
         try:
@@ -96,7 +96,7 @@ class PartitionSupervisor(Supervisor):
     async def _otp_start_partition(self, number: int) -> None:
         child = self._otp_children.get(number)
         try:
-            if child is None:  # a temporary one, which was forgotten
+            if child is None:  # a temporary child, whose spec was dropped
                 await self.start_child(self._otp_specs[number])
             elif child.pid is None:
                 await self.restart_child(number)
@@ -121,44 +121,44 @@ def _server(supervisor: Any) -> PartitionSupervisor:
 
 
 def count_partitions(supervisor: Any) -> int:
-    """How many partitions share the keys now. Reads; sends nothing. Raises `NotRegistered`."""
+    """The current number of partitions, read without sending a message. Raises `NotRegistered`."""
     return _server(supervisor).partitions
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The name of whichever partition has `key`: a `Via`, so it goes wherever a name does."""
+    """The name of the partition that has `key`: a `Via`, so it can be used wherever a name is."""
 
     supervisor: Any
     key: Any
 
     def whereis(self) -> Pid | None:
-        """The child that has the key now. Raises `NotRegistered` when the supervisor itself is not there."""
+        """The pid of the partition of the key. Raises `NotRegistered` when the supervisor does not run."""
         return _server(self.supervisor).pid_of(self.key)
 
     def register(self, pid: Pid) -> None:
-        """Partitions are started by their supervisor alone."""
+        """Raise `ActorError`: only the supervisor starts partitions."""
         message = f"{pid} cannot register itself as a partition of {self.supervisor}"
         raise ActorError(message)
 
     def unregister(self, pid: Pid) -> None:
-        """Nothing was registered."""
+        """Do nothing: partitions are never registered."""
 
     def __str__(self) -> str:
         return f"the partition of {self.supervisor} for {self.key!r}"
 
 
 def partition(supervisor: Any, key: object) -> Ref[Any]:
-    """A handle on whichever partition has `key`, looked up at each use. `supervisor` is a `Ref`, pid or name.
+    """A `Ref` of the partition that has `key`, looked up at each use. `supervisor` is a `Ref`, pid or name.
 
-    A key is a string, bytes, a number, None, a pid, or a tuple of such.
+    A key is a string, bytes, a number, None, a pid, or a tuple of these.
     """
     key_hash(key)
     return Ref(Partition(supervisor, key))
 
 
 def key_hash(key: object) -> int:
-    """A number for a key, the same in every run: Python's own `hash` of a string is not."""
+    """A hash of a key that is the same in every run, unlike Python's own `hash` of a string."""
     if isinstance(key, Pid):
         return key.serial
     if isinstance(key, int):

@@ -1,7 +1,7 @@
-"""The living tree: which process runs under which, as data and as a drawing.
+"""The supervision tree as data and as a drawing, and functions that call supervisors.
 
-A snapshot is taken at once, without asking any process: it works also while a supervisor is busy or hangs, which is when
-one wants to look. Nothing here recurses, so neither the depth of a tree nor its width matters.
+A snapshot of the tree is taken without sending messages, so it works while a supervisor is busy or hangs. Nothing here
+recurses, so trees may be of any depth and width.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from .supervisor_base import ChildInfo, ChildRecord, Counts
 
 BranchState: TypeAlias = Literal["running", "stopping", "exited", "restarting", "undefined"]
-"""`stopping` is dying, and not unwound yet; `exited` is dead, and its supervisor has not come to know."""
+"""`stopping` is dying, and not unwound yet; `exited` is dead, and its supervisor has not handled the exit yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One process, or one child that does not run, with all below it. The whole node's has neither pid nor spec.
+    """One process, or one child that does not run, with everything below it. The branch of the node has no pid.
 
-    `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is a supervisor's; `restarts` is how
-    often it was restarted; `size` counts it and all branches below.
+    `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is set for a supervisor; `restarts` is
+    how often it was restarted; `size` counts it and all branches below.
     """
 
     label: str
@@ -67,7 +67,7 @@ class Branch:
 
 @dataclass(slots=True)
 class _Draft:
-    """A branch that still waits for its children."""
+    """A branch whose children are not complete yet."""
 
     process: Process | None
     child: ChildRecord | None
@@ -85,10 +85,10 @@ def tree(root: object = None) -> Branch:
             raise NotRegistered(NO_PROCESS, name or pid)
     below = _below(node)
     drafts = [_Draft(top, None, -1)]
-    for place, draft in enumerate(drafts):  # which grows by those below
+    for place, draft in enumerate(drafts):  # the list grows while it is walked
         if (
             draft.process is not None or not place
-        ):  # a list is taken once, so that the walk ends whatever was linked to whom
+        ):  # each list is taken once, so that the walk ends even if parents form a cycle
             drafts.extend(_Draft(process, child, place) for process, child in below.pop(draft.process, ()))
     for draft in reversed(drafts):
         branch = _branch(draft, node)
@@ -99,7 +99,7 @@ def tree(root: object = None) -> Branch:
 
 
 def _below(node: Node) -> dict[Process | None, list[tuple[Process | None, ChildRecord | None]]]:
-    """The direct children of each process: a supervisor's as it lists them, then the others that it started. Each process is in one list."""
+    """The direct children of each process: first the listed children of a supervisor, then others that it started. Each process is in one list."""
     found: defaultdict[Process | None, list[tuple[Process | None, ChildRecord | None]]] = defaultdict(list)
     taken: set[Process] = set()
     for process in node.processes.values():
@@ -149,7 +149,7 @@ def _branch(draft: _Draft, node: Node) -> Branch:
 
 
 def draw(root: Branch, *, max_lines: int | None = None, max_children: int | None = None) -> str:
-    """A tree as text, a line for each process; with bounds, "… and 99,980 more" stands for what is left out."""
+    """Draw a tree, one line for each process; with bounds, "… and 99,980 more" replaces the rest."""
     lines: list[str] = []
     drawn = 0
     waiting: list[tuple[Branch | str, str, str]] = [(root, "", "")]
@@ -180,9 +180,8 @@ def _has_more(item: Branch | str) -> bool:
     return isinstance(item, Branch) and bool(item.children)
 
 
-# --- What one asks of a supervisor, as functions.
-# Starting or stopping a child takes as long as it takes, so none of these has a deadline, as in OTP; wrap one in
-# `asyncio.timeout` for one. `who` is the supervisor's `Ref`, pid or name.
+# --- Functions that call a supervisor, given by its `Ref`, pid or name.
+# Starting or stopping a child may take long, so none of these has a deadline, as in OTP; use `asyncio.timeout` to set one.
 
 if TYPE_CHECKING:
     Who = Ref[Any] | Pid | Hashable | Via
@@ -202,41 +201,42 @@ async def start_child(who: Who, spec: ChildSpec[R], /) -> R: ...
 @overload
 async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any: ...
 async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any:
-    """Add a child and start it; returns what its start function returned, a `Ref` when `child` made the spec.
+    """Add a child and start it; returns the result of its start function, a `Ref` when `child` made the spec.
 
-    A dynamic supervisor with a template takes the child's own arguments instead of a spec. Raises `StartFailed`, and the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`,
-    `AlreadyPresent`, `BadSpec`, and of a dynamic supervisor `MaxChildren`.
+    A dynamic supervisor with a template takes the child's own arguments instead of a spec. Raises `StartFailed`, and
+    the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`, `AlreadyPresent`, `BadSpec`,
+    and with a dynamic supervisor `MaxChildren`.
     """
     return await _ref_without_deadline(who).call(BaseSupervisor.start_child, *args, **kwargs)
 
 
 async def terminate_child(who: Who, id: Hashable) -> None:
-    """Stop a child; of a dynamic supervisor, the one with that pid. It is not restarted."""
+    """Stop a child by id, or by pid for a dynamic supervisor. It is not restarted."""
     await _ref_without_deadline(who).call(BaseSupervisor.terminate_child, id)
 
 
 async def restart_child(who: Who, id: Hashable) -> Any:
-    """Start a child that was stopped, or has ended and was not restarted."""
+    """Start a child that was stopped, or exited and was not restarted."""
     return await _ref_without_deadline(who).call(Supervisor.restart_child, id)
 
 
 async def delete_child(who: Who, id: Hashable) -> None:
-    """Forget a child that does not run."""
+    """Remove a child that does not run."""
     await _ref_without_deadline(who).call(Supervisor.delete_child, id)
 
 
 async def which_children(who: Who) -> list[ChildInfo]:
-    """All children, the one that was added last first."""
+    """All children, the last added first."""
     return await _ref_without_deadline(who).call(BaseSupervisor.which_children)
 
 
 async def which_child(who: Who, id: Hashable) -> ChildInfo:
-    """One child; raises `ChildNotFound`."""
+    """One child. Raises `ChildNotFound`."""
     return await _ref_without_deadline(who).call(BaseSupervisor.which_child, id)
 
 
 async def count_children(who: Who) -> Counts:
-    """How many children there are, and how many of them run."""
+    """Count the children, and those that run."""
     return await _ref_without_deadline(who).call(BaseSupervisor.count_children)
 
 
@@ -246,8 +246,8 @@ async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:
 
 
 async def resize_partitions(who: Who, partitions: int) -> int:
-    """Let so many partitions share the keys, up to the number it was started with; returns how many did before.
+    """Change the number of partitions, up to the number at the start; returns the old number.
 
-    Keys move, so what a partition kept of its keys is for another one to find again. Those that are too many are stopped.
+    Keys move between partitions, but their state does not. Surplus partitions are stopped.
     """
     return await _ref_without_deadline(who).call(PartitionSupervisor.resize, partitions)

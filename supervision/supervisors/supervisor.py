@@ -1,7 +1,7 @@
-"""The supervisor: starts its children in order, restarts them as its strategy says, stops them in reverse.
+"""The supervisor: starts its children in order, restarts them by its strategy, and stops them in reverse.
 
-Its children send it messages by dying, and callers that add, stop or look at children call it. When it dies, its
-children are stopped first; when it is killed, they hear of that along their links.
+It gets exit messages of its children, and calls that add, stop or inspect children. When it exits, its children are
+stopped first; when it is killed, its exit signal reaches them along their links.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _DEFAULT_FLAGS: Final = Flags()
 
 @dataclass(frozen=True, slots=True)
 class FailedToStartChild:
-    """Why a supervisor did not start: the detail of its `Shutdown`."""
+    """The detail of the `Shutdown` with which a supervisor fails to start: which child failed, and why."""
 
     id: Hashable
     reason: ExitReason
@@ -76,21 +76,20 @@ class FailedToStartChild:
 
 
 class Supervisor(BaseSupervisor):
-    """Start it with its children, or derive from it and give them to its constructor.
+    """A supervisor of a fixed list of children; start it with them, or derive from it and pass them to its constructor.
 
     ::
 
         await start_link(Supervisor, [child(Clock), child(Counter, 2)], strategy="rest_for_one")
 
-        class Office(Supervisor):
+        class Counters(Supervisor):
             def __init__(self, size: int) -> None:
-                super().__init__([child(Desk, n).but(id=n) for n in range(size)], intensity=3)
+                super().__init__([child(Counter, n).but(id=n) for n in range(size)], intensity=3)
 
-    A constructor that only learns from others who its children are may leave that to `init`: override it to set
-    things up and ``return await super().init()``, or return `IGNORE` for not to run.
+    Override `init` for asynchronous preparations, and ``return await super().init()``, or return `IGNORE` not to run.
 
-    Starting a child runs inside the supervisor: `start_child` and its like wait for it, so the functions of that name
-    in `greenroom.supervision` set no deadline, and are to be preferred to ``ref.call(Supervisor.start_child, …)``.
+    A child's start runs inside the supervisor, and `start_child` and the like wait for it. The functions of that name in
+    `greenroom.supervision` set no deadline; prefer them to ``ref.call(Supervisor.start_child, …)``.
     """
 
     __slots__ = ("_otp_children", "_otp_flags")
@@ -113,7 +112,7 @@ class Supervisor(BaseSupervisor):
         auto_shutdown: AutoShutdown = NEVER,
         backoff: Backoff | None = None,
     ) -> None:
-        """The children in the order in which they are to be started; the rest is told at `Flags`."""
+        """`children` are the specs in start order; see `Flags` for the other arguments."""
         self._otp_flags = Flags(
             strategy=strategy, intensity=intensity, period=period, auto_shutdown=auto_shutdown, backoff=backoff
         )
@@ -122,7 +121,7 @@ class Supervisor(BaseSupervisor):
         self._otp_window = RestartWindow(intensity, period)
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
-        """Start the children; if one does not come up, stop those that did, and do not start."""
+        """Start the children; if one fails, stop the started ones, and fail to start."""
         if not hasattr(self, "_otp_window"):
             raise BadSpec("children", None, "given: the constructor has to call super().__init__(children)")
         for one in tuple(self._otp_children.values()):
@@ -133,14 +132,14 @@ class Supervisor(BaseSupervisor):
         return None
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop the children, the last one first."""
+        """Stop the children, the last started first."""
         await self._otp_stop_all(tuple(self._otp_children.values()))
 
     def on_restart(self) -> None:
-        """A child was restarted, and runs."""
+        """Called after a child was restarted; override it."""
 
     def report_state(self) -> str:
-        """How many children it has."""
+        """The strategy and the number of running children."""
         counts = self.count_children()
         return f"{self._otp_flags.strategy}, {counts.active} of {counts.specs} children running"
 
@@ -150,11 +149,11 @@ class Supervisor(BaseSupervisor):
             child.mark_ended(UNDEFINED)
 
     def strategy_text(self) -> str:
-        """Its strategy."""
+        """The strategy."""
         return self._otp_flags.strategy
 
     def children(self) -> Iterable[ChildRecord]:
-        """In start order."""
+        """The records of the children in start order."""
         return getattr(self, "_otp_children", {}).values()  # none yet, if the constructor raised
 
     # --- restarts
@@ -171,7 +170,9 @@ class Supervisor(BaseSupervisor):
         await self._otp_stop_affected(child)
         group = [child]
         if self._otp_flags.strategy != ONE_FOR_ONE:
-            child.mark_ended(UNDEFINED)  # as the others of its group: the child that fails to come up is what restarts
+            child.mark_ended(
+                UNDEFINED
+            )  # like the others of its group; only a child whose start fails is marked as restarting
             group = self._otp_affected(child)
         for one in group:
             if await self._otp_start_own_child(one, again=True) is not None:
@@ -196,7 +197,7 @@ class Supervisor(BaseSupervisor):
     async def _otp_start_own_child(
         self, child: ChildRecord, *, again: bool = False
     ) -> StartFailed | AlreadyRegistered | None:
-        """Start a child by the supervisor's own will. A failure is reported, and returned."""
+        """Start a child at the supervisor's own initiative. A failure is reported, and returned."""
         try:
             started = await self._otp_start(child.spec)
         except StartIgnored:
@@ -213,7 +214,7 @@ class Supervisor(BaseSupervisor):
         return None
 
     async def _otp_stop_all(self, children: Iterable[ChildRecord]) -> None:
-        """Stop these, given in start order, one after the other, the last one first. Temporary ones are dropped."""
+        """Stop children, passed in start order, one after the other, the last one first. Temporary ones are removed."""
         late = LateExits(self._otp_process)
         for count, one in enumerate(reversed(list(children)), 1):
             await self._otp_stop_child(one, late)
@@ -225,7 +226,7 @@ class Supervisor(BaseSupervisor):
     # --- for callers
 
     async def start_child(self, spec: ChildSpec[R]) -> R:
-        """Add a child and start it; returns what its start function returned."""
+        """Add a child and start it; returns the result of its start function."""
         try:
             check_child(spec, self._otp_flags.auto_shutdown)
         except BadSpec as error:
@@ -256,7 +257,7 @@ class Supervisor(BaseSupervisor):
             self._otp_children.pop(id, None)
 
     async def restart_child(self, id: Hashable) -> Any:
-        """Start a child that does not run; returns what its start function returned."""
+        """Start a child that does not run; returns the result of its start function."""
         child = self._otp_idle_child(id)
         try:
             started = await self._otp_start(child.spec)
@@ -267,12 +268,12 @@ class Supervisor(BaseSupervisor):
         return started.result
 
     def delete_child(self, id: Hashable) -> None:
-        """Forget a child that does not run."""
+        """Remove a child that does not run."""
         self._otp_idle_child(id)
         del self._otp_children[id]
 
     def which_children(self) -> list[ChildInfo]:
-        """All children, the last one first."""
+        """All children, the last added first."""
         return [child_info(child) for child in reversed(self._otp_children.values())]
 
     def which_child(self, id: Hashable) -> ChildInfo:
@@ -284,7 +285,7 @@ class Supervisor(BaseSupervisor):
         return self._otp_child(id).spec
 
     def count_children(self) -> Counts:
-        """How many there are, and how many are alive."""
+        """Count the children, and those that run."""
         children = self._otp_children.values()
         process = self._otp_process.node.process
         supervisors = sum(child.spec.type == SUPERVISOR for child in children)
@@ -295,7 +296,7 @@ class Supervisor(BaseSupervisor):
     def _otp_child(self, id: Hashable) -> ChildRecord:
         try:
             child = self._otp_children.get(id)
-        except TypeError:  # unhashable: a stranger's mistake must not end the supervisor
+        except TypeError:  # unhashable: a caller's mistake must not end the supervisor
             child = None
         if child is None:
             raise Reject(ChildNotFound(id))

@@ -1,7 +1,7 @@
-"""What all supervisors have in common: starting a child, counting its restarts, trying again, telling of it.
+"""The base of all supervisors: starting and stopping children, counting restarts, retrying, and reports.
 
-A supervisor is a GenServer that traps exits. While it starts or stops a child it takes no other message, as in OTP; but
-between two attempts to restart one it does, because trying again is a message to itself.
+A supervisor is a GenServer that traps exits. While it starts or stops a child it handles no other message, as in OTP; but
+between two attempts to restart a child it does, because a retry is a message to itself.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ R = TypeVar("R")
 
 
 class StartedChild(NamedTuple):
-    """A child that came up: its address, and what its start function returned."""
+    """A started child: its pid, and the result of its start function."""
 
     pid: Pid
     result: Any
 
 
 class BaseSupervisor(GenServer):
-    """The machine below `Supervisor` and `DynamicSupervisor`."""
+    """The base class of `Supervisor` and `DynamicSupervisor`."""
 
     __slots__ = ("_otp_backoff", "_otp_by_pid", "_otp_window")
 
@@ -75,14 +75,14 @@ class BaseSupervisor(GenServer):
     _otp_by_pid: dict[Pid, ChildRecord]
 
     def _otp_attach(self, process: Process) -> None:
-        # Here and not in the constructor, which may raise: code that looks in then finds no children rather than nothing.
+        # Not in the constructor, which may raise: introspection then finds no children instead of a missing attribute.
         super()._otp_attach(process)
         self._otp_by_pid = {}
 
     # --- for callers
 
     async def start_child(self, spec: ChildSpec[R]) -> R:
-        """Add a child and start it; returns what its start function returned."""
+        """Add a child and start it; returns the result of its start function."""
         raise NotImplementedError
 
     async def terminate_child(self, id: Any) -> None:
@@ -90,7 +90,7 @@ class BaseSupervisor(GenServer):
         raise NotImplementedError
 
     def which_children(self) -> list[ChildInfo]:
-        """All children, the last one first."""
+        """All children, the last added first."""
         raise NotImplementedError
 
     def which_child(self, id: Any) -> ChildInfo:
@@ -102,21 +102,21 @@ class BaseSupervisor(GenServer):
         raise NotImplementedError
 
     def count_children(self) -> Counts:
-        """How many there are, and how many are alive."""
+        """Count the children, and those that run."""
         raise NotImplementedError
 
     def strategy_text(self) -> str:
-        """What a drawing of the tree says beside it: its strategy."""
+        """The strategy as shown in a drawing of the tree."""
         raise NotImplementedError
 
     def children(self) -> Iterable[ChildRecord]:
-        """Its records of its children, in start order: for code that looks inside."""
+        """The records of its children, in start order, for introspection."""
         raise NotImplementedError
 
     # --- a child ends
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
-        """The end of a child, or something that is no business of a supervisor."""
+        """Handle the exit of a child; any other message is reported as unexpected."""
         if type(message) is not Exit:
             self.report_unexpected("message", safe_repr.short(message))
             return None
@@ -124,7 +124,7 @@ class BaseSupervisor(GenServer):
         return None if child is None else self._otp_on_child_exit(child, message.reason)
 
     def _otp_on_child_exit(self, child: ChildRecord, reason: ExitReason) -> Stop | Awaitable[Stop | None] | None:
-        """A child ended by itself: what now."""
+        """Handle the exit of a child that was not stopped: restart it, forget it, or stop."""
         spec = child.spec
         orderly = is_orderly(reason)
         again = spec.restart == PERMANENT or (spec.restart == TRANSIENT and not orderly)
@@ -136,7 +136,7 @@ class BaseSupervisor(GenServer):
         return self._otp_shut_down_with(child)
 
     def _otp_restart(self, child: ChildRecord) -> Stop | Awaitable[Stop | None]:
-        """Count it, and try; or give up."""
+        """Count a restart and try it, or give up."""
         window = self._otp_window
         if not window.admit(clock.now(self._otp_process.node.loop)):
             self._otp_report_child(
@@ -159,7 +159,7 @@ class BaseSupervisor(GenServer):
         return backoff.delay(tries, node.random)
 
     async def _otp_postpone(self, child: ChildRecord, delay: float) -> None:
-        """Attempt that later; what the strategy stops for it is stopped now."""
+        """Restart after a delay; children that the strategy stops for it are stopped now."""
         await self._otp_stop_affected(child)
         node = self._otp_process.node
         child.timer = node.loop.call_later(
@@ -167,45 +167,45 @@ class BaseSupervisor(GenServer):
         )
 
     async def _otp_on_backoff_end(self, child: ChildRecord, turn: int) -> None:
-        """The waiting is over, unless that child was stopped, deleted or started since."""
+        """Restart after the back-off, unless the child was stopped, deleted or started since."""
         if child.retry_number == turn:
             await self._otp_try_restart(child)
 
     async def _otp_stop_affected(self, child: ChildRecord) -> None:
-        """That child is to be restarted: stop what falls with it."""
+        """Stop the other children that the strategy restarts with this one."""
         raise NotImplementedError
 
     async def _otp_try_restart(self, child: ChildRecord) -> None:
-        """One attempt to restart, with all that the strategy restarts beside it."""
+        """Try once to restart the child, with the others that the strategy restarts."""
         raise NotImplementedError
 
     def _otp_drop_child(self, child: ChildRecord) -> None:
-        """A child ended, and is not to be restarted."""
+        """Drop a child that exited and is not restarted."""
         raise NotImplementedError
 
     def _otp_shut_down_with(self, child: ChildRecord) -> Stop | None:
-        """Whether the end of that child is the supervisor's too."""
+        """`Stop` if the exit of that child ends the supervisor (`auto_shutdown`)."""
         return None
 
     def _otp_try_later(self, child: ChildRecord) -> None:
-        """Try again, after the messages that came meanwhile."""
+        """Retry after the messages that came meanwhile."""
         child.mark_ended(RESTARTING)
         self._otp_to_self(BaseSupervisor._otp_on_retry, child)
 
     def _otp_to_self(self, method: Callable[..., Any], child: ChildRecord) -> None:
         process = self._otp_process
         limit = process.limit
-        if limit is not None:  # no bound for what it tells itself
+        if limit is not None:  # messages to itself ignore the bound
             process.limit = None
         process.deliver((CAST, method, (child, child.retry_number), {}))
         if limit is not None:
             process.limit, process.fast_append = limit, None
 
     def _otp_on_retry(self, child: ChildRecord, turn: int) -> Stop | Awaitable[Stop | None] | None:
-        """A retry is due, unless that child was stopped, deleted or started since."""
+        """Retry the restart, unless the child was stopped, deleted or started since."""
         return self._otp_restart(child) if child.retry_number == turn else None
 
-    # --- start and stop one
+    # --- start and stop a child
 
     async def _otp_start(self, spec: ChildSpec[Any], args: tuple[Any, ...] = (), kwargs: Any = None) -> StartedChild:
         """Run a start function. Raises `StartIgnored`, `StartFailed`, or `AlreadyRegistered`."""
@@ -217,7 +217,7 @@ class BaseSupervisor(GenServer):
             raise StartRaised(quitting.reason, f"child {spec.id!r}") from quitting
         except BaseException as error:
             if self._otp_process.life:
-                raise  # it is the supervisor that ends, not the start that fails
+                raise  # the supervisor is ending, and the start has not failed
             raise StartRaised(Crash(error), f"child {spec.id!r}") from error
         pid = _pid_of(result)
         if pid is None:
@@ -227,7 +227,7 @@ class BaseSupervisor(GenServer):
         return StartedChild(pid, result)
 
     async def _otp_stop_child(self, child: ChildRecord, late: LateExits) -> None:
-        """Stop one that runs, or end the attempts to restart it."""
+        """Stop a running child, or end the attempts to restart it."""
         pid = child.pid
         if pid is not None:
             spec = child.spec
@@ -242,7 +242,7 @@ class BaseSupervisor(GenServer):
     def _otp_report_child(
         self, kind: Callable[..., SupervisorReport], child: ChildRecord, count: int = 1, **more: Any
     ) -> None:
-        """Report something about a child."""
+        """Emit a report about a child."""
         process = self._otp_process
         process.node.reports.emit(
             kind(
@@ -256,26 +256,24 @@ class BaseSupervisor(GenServer):
         )
 
     def _otp_start_error(self, child: ChildRecord, error: StartFailed | AlreadyRegistered) -> None:
-        """Report that a child did not come up."""
+        """Report that a child did not start."""
         self._otp_report_child(
             StartError, child, reason=start_reason(error), reported=not isinstance(error, StartRaised)
         )
 
     def _otp_mark_running(self, child: ChildRecord, pid: Pid) -> None:
-        """It came up. A child that is not linked can die without its supervisor ever hearing of it: say so."""
+        """Record a started child. A child without a link is reported, since its exit would not reach the supervisor."""
         process = self._otp_process
         child.mark_running(pid, clock.now(process.node.loop))
         self._otp_by_pid[pid] = child
         started = process.node.process(pid)
         if started is not None and process not in links.linked(started):
-            text = (
-                f"child {child.spec.id!r} {pid} runs without a link to its supervisor, which will not hear of its end"
-            )
+            text = f"child {child.spec.id!r} {pid} runs without a link to its supervisor, which will not be told of its exit"
             self.report_unexpected("child", text)
 
 
 def _pid_of(result: Any) -> Pid | None:
-    """The process that was started: a start function returns a `Ref` or pid, or a tuple of that and something else."""
+    """The pid in the result of a start function: a `Ref` or pid, or a tuple that begins with one; else None."""
     handle = result[0] if type(result) is tuple and result else result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(handle, Pid):
         return handle
@@ -283,14 +281,14 @@ def _pid_of(result: Any) -> Pid | None:
 
 
 def start_reason(error: StartFailed | AlreadyRegistered) -> ExitReason:
-    """Why a start failed, as a reason."""
+    """The exit reason of a failed start."""
     return error.reason if isinstance(error, StartFailed) else Crash(error)
 
 
-# --- The children of a supervisor: what it keeps of each, and what it shows of them to others.
+# --- The children of a supervisor: their records, and their public views.
 
 ChildState: TypeAlias = Literal["running", "restarting", "undefined"]
-"""A child runs, or is to run and does not come up, or does not run and is not to be started."""
+"""A child runs, or is being restarted, or does not run and is not restarted."""
 
 RUNNING: Final = "running"
 RESTARTING: Final = "restarting"
@@ -298,29 +296,29 @@ UNDEFINED: Final = "undefined"
 
 
 class ChildRecord:
-    """One child, as its supervisor keeps it."""
+    """A supervisor's record of one child."""
 
     __slots__ = ("pid", "restarts", "retry_number", "running_since", "spec", "state", "timer", "tries")
 
     def __init__(self, spec: ChildSpec[Any]) -> None:
-        """It does not run yet."""
+        """The child does not run yet."""
         self.spec = spec
         self.state: ChildState = UNDEFINED
         self.pid: Pid | None = None
         self.restarts = 0  # attempts that succeeded
-        self.running_since = 0.0  # when it last came up
-        self.tries = 0  # attempts in a row, since it last ran for a while; counted for a back-off only
-        self.retry_number = 0  # a retry that was asked for in an earlier turn is void
+        self.running_since = 0.0  # when it last started
+        self.tries = 0  # consecutive attempts since it last ran for `quiet` seconds; counted for a back-off only
+        self.retry_number = 0  # a queued retry with an older number is ignored
         self.timer: asyncio.TimerHandle | None = None
 
     def mark_running(self, pid: Pid, now: float) -> None:
-        """It was started."""
+        """Note that it was started."""
         self.state = RUNNING
         self.pid = pid
         self.running_since = now
 
     def mark_ended(self, state: ChildState) -> None:
-        """It does not run any more, or still not; whatever retry was under way is off."""
+        """Note that it does not run, and cancel a pending retry."""
         self.state = state
         self.pid = None
         self.retry_number += 1
@@ -330,7 +328,7 @@ class ChildRecord:
 
 
 class ChildInfo(NamedTuple):
-    """A child as `which_children` tells of it."""
+    """A child as `which_children` shows it."""
 
     id: Hashable | None
     pid: Pid | None
@@ -339,12 +337,12 @@ class ChildInfo(NamedTuple):
 
     @property
     def ref(self) -> Ref[Any] | None:
-        """A handle on it, if it runs."""
+        """Its `Ref`, if it runs."""
         return None if self.pid is None else Ref(self.pid)
 
 
 class Counts(NamedTuple):
-    """How many children: `specs` in all, `active` running, and by type, running or not."""
+    """Numbers of children: `specs` in all, `active` running, and by type, running or not."""
 
     specs: int
     active: int
@@ -353,23 +351,23 @@ class Counts(NamedTuple):
 
 
 def child_info(child: ChildRecord) -> ChildInfo:
-    """What is shown of a child."""
+    """The public view of a child."""
     return ChildInfo(child.spec.id, child.pid, child.state, child.spec.type)
 
 
-# --- Stopping children: the part of a supervisor that nothing may hang.
-# What is waited for is the child's end itself and not an exit signal along the link, so a child that unlinked from its
-# supervisor is stopped like any other. A child that is gone already has left its reason in the supervisor's mailbox.
+# --- Stopping children, which must never hang.
+# The supervisor waits for the child's exit itself and not for an exit signal along the link, so a child that unlinked is
+# stopped like any other. The reason of a child that exited before is in the supervisor's mailbox.
 
 GAVE_UP: Final = Shutdown("reached max restart intensity")
-"""What a supervisor ends of when its children fail too often: a shutdown, as in OTP, that says which."""
+"""The reason of a supervisor whose children fail too often: a shutdown, as in OTP."""
 
 STOPS_PER_TURN: Final = 256
-"""How many children are stopped before the loop gets its turn: children that end at once would let no other code run."""
+"""How many children are stopped before other code runs: children that exit at once would keep the loop from turning."""
 
 
 def is_expected(reason: ExitReason, spec: ChildSpec[Any]) -> bool:
-    """Whether a child that was told to stop ended as it should, so that there is nothing to report."""
+    """Whether a stopped child exited with an expected reason, which is not reported."""
     if spec.restart != PERMANENT and is_orderly(reason):
         return True
     if spec.shutdown == BRUTAL_KILL:
@@ -378,22 +376,22 @@ def is_expected(reason: ExitReason, spec: ChildSpec[Any]) -> bool:
 
 
 class LateExits:
-    """Reasons of children that died before they were stopped: their exits lie in the supervisor's mailbox.
+    """The reasons of children that died before they were stopped: their exits are in the supervisor's mailbox.
 
-    For one invocation of the supervisor, in which its mailbox only grows. The exits stay there; the supervisor knows
-    no child of that pid when it comes to them.
+    Valid for one invocation of the supervisor, during which its mailbox only grows. The exits stay there, and are
+    ignored later, as their pids are unknown by then.
     """
 
     __slots__ = ("_found", "_seen", "_supervisor")
 
     def __init__(self, supervisor: Process) -> None:
-        """Nothing is looked at before it is needed."""
+        """The mailbox is read when a reason is needed."""
         self._supervisor = supervisor
         self._seen = 0
         self._found: dict[Pid, ExitReason] = {}
 
     def reason(self, pid: Pid) -> ExitReason:
-        """Why that child died; `NO_PROCESS` when it had unlinked."""
+        """The exit reason of that child; `NO_PROCESS` when it had unlinked."""
         mailbox = self._supervisor.mailbox
         if pid not in self._found and mailbox:
             for entry in islice(mailbox, self._seen, None):
@@ -404,7 +402,7 @@ class LateExits:
 
 
 class _ChildExitWaiter:
-    """Waits for the end of one child, and unties it then: no exit of it reaches the supervisor's mailbox."""
+    """Waits for the exit of one child, and unlinks it then, so that no `Exit` reaches the supervisor's mailbox."""
 
     __slots__ = ("_crowd", "process")
 
@@ -418,7 +416,7 @@ class _ChildExitWaiter:
 
 
 class _StoppingChildren:
-    """Those that are stopped together, and a future for when the last is gone."""
+    """Children that are stopped together, and a future of the last one's exit."""
 
     __slots__ = ("_future", "_left", "_waiters", "supervisor")
 
@@ -451,10 +449,10 @@ class _StoppingChildren:
 async def stop_together(
     supervisor: Process, children: Iterable[tuple[Pid, Patience]], late: LateExits | None = None
 ) -> list[ExitReason]:
-    """Stop children, all at the same time, and return why each ended. Never fails.
+    """Stop children, all at the same time, and return their exit reasons. Never fails.
 
-    Each is told to shut down (or killed, if that is how it wants to be stopped); one that is not gone when its time is over
-    is killed.
+    Each gets a shutdown signal (or is killed if its spec says `brutal_kill`); a child that has not exited when its time
+    is over is killed.
     """
     node = supervisor.node
     late = LateExits(supervisor) if late is None else late
@@ -485,7 +483,7 @@ async def stop_together(
 
 
 def _exit_reason(process: Process | None, pid: Pid, late: LateExits) -> ExitReason:
-    # One on another node that had died before it was asked has left its exit here.
+    # A child on another node that died before the stop has left its exit in the mailbox here.
     if process is None or (process.is_remote and process.reason == NO_PROCESS):
         return late.reason(pid)
     return process.reason or NO_PROCESS
@@ -505,30 +503,30 @@ async def stop_child(supervisor: Process, pid: Pid, patience: Patience, late: La
         supervisor.waiting_on = None
 
 
-# --- How many restarts are too many: the arithmetic of `intensity` and `period`, and nothing else.
+# --- The arithmetic of `intensity` and `period`: how many restarts are too many.
 # Each attempt to restart counts once, whatever the number of children that it restarts. More than `intensity` attempts
 # within `period` seconds are too many: the supervisor gives up, and its own supervisor decides.
-# One difference to OTP, which counts in whole seconds of the clock, so that a restart may count for up to a second
+# One difference from OTP, which counts in whole seconds of the clock, so that a restart may count for up to a second
 # longer than `period`. Here time is a float, and a restart counts for exactly `period` seconds, the last moment included.
 
 
 class RestartWindow:
-    """The restarts of one supervisor that still count."""
+    """The restarts of one supervisor within the period."""
 
     __slots__ = ("_times", "intensity", "period")
 
     def __init__(self, intensity: int, period: float) -> None:
-        """Both as the supervisor's flags say."""
+        """Both are the supervisor's flags."""
         self.intensity = intensity
         self.period = period
         self._times: deque[float] = deque()
 
     def __len__(self) -> int:
-        """How many restarts counted when it was last looked."""
+        """How many restarts counted at the last `admit`."""
         return len(self._times)
 
     def admit(self, now: float) -> bool:
-        """Count one more restart at this moment; False, and nothing counted, when that is one too many."""
+        """Count a restart at this moment; False, without counting it, when it would be one too many."""
         times = self._times
         while times and now - times[0] > self.period:
             times.popleft()

@@ -1,4 +1,4 @@
-"""What supervisors have to tell: OTP's four reports about children, and the fifth that says all is well."""
+"""The reports of supervisors: OTP's four reports of failures, and its progress report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """The child that a report is about, and its spec in short; `count` is more than 1 when it is about several."""
+    """The child of a report, with its spec in short; `count` is more than 1 when the report covers several."""
 
     id: Hashable
     pid: Pid | None
@@ -39,7 +39,7 @@ class Offender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorReport(Report):
-    """Something about a child. `pid` and `label` are the supervisor's, `supervisor` is what it is called."""
+    """The base of reports about a child. `pid` and `label` are the supervisor's, `supervisor` is its name."""
 
     context: ClassVar[str]
     supervisor: str
@@ -49,7 +49,7 @@ class SupervisorReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTerminated(SupervisorReport):
-    """A child ended, by itself and not as it should."""
+    """A child exited abnormally, or exited and has to be restarted."""
 
     context: ClassVar[str] = "child_terminated"
     reason: ExitReason
@@ -57,9 +57,9 @@ class ChildTerminated(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartError(SupervisorReport):
-    """A child did not come up: when the supervisor started, or when it was to be restarted.
+    """A child did not start, with the supervisor or at a restart.
 
-    `reported` says whether the child itself has told of it, in a crash report.
+    `reported` is whether the child itself has emitted a crash report.
     """
 
     context: ClassVar[str] = "start_error"
@@ -69,7 +69,7 @@ class StartError(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownError(SupervisorReport):
-    """A child that was told to stop ended, but not of that."""
+    """A stopped child exited with another reason than expected."""
 
     context: ClassVar[str] = "shutdown_error"
     reason: ExitReason
@@ -77,7 +77,7 @@ class ShutdownError(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachedMaxRestartIntensity(SupervisorReport):
-    """The supervisor gives up: that child was one restart too many within the period."""
+    """The supervisor gives up: restarting that child would exceed the intensity."""
 
     context: ClassVar[str] = "shutdown"
     reason: ExitReason
@@ -87,14 +87,14 @@ class ReachedMaxRestartIntensity(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport(SupervisorReport):
-    """A child was started; `asked_for` when a caller had asked for it, rather than the supervisor by itself."""
+    """A child was started; `asked_for` is whether a caller requested it, rather than the supervisor itself."""
 
     context: ClassVar[str] = "progress"
     asked_for: bool = False
 
 
 def make_offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1) -> Offender:
-    """The child, for a report."""
+    """Describe a child for a report."""
     return Offender(
         id=spec.id,
         pid=pid,
@@ -108,10 +108,10 @@ def make_offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1) -> Offe
 
 
 def supervisor_name(process: Process) -> str:
-    """What a supervisor is called: its name, or else what it is."""
+    """The name of a supervisor, or else its label."""
     return str(process) if not process.names else f"{next(iter(process.names))!s} {process.pid}"
 
 
 def ancestor_names(process: Process) -> tuple[str, ...]:
-    """Where in the tree it stands: its ancestors, nearest first."""
+    """The names of its ancestors, nearest first."""
     return tuple(str(ancestor) for ancestor in process.ancestors())

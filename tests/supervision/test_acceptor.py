@@ -1,4 +1,4 @@
-"""An acceptor takes a bounded batch a turn and sets no timer going that outlives it; sockets listen on the families that the system has."""
+"""An acceptor accepts a bounded batch a turn and leaves no timer behind; sockets listen on the address families of the system."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_only_a_lack_of_descriptors_is_answered_with_advice_on_ulimit(
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *families: socket.AddressFamily, number: int) -> None:
-    """A system that makes no sockets of these families, and lists ::1 and 127.0.0.1 for each name."""
+    """Simulate a system without these address families that lists ::1 and 127.0.0.1 for each name."""
     made = socket.socket
 
     class Picky(made):  # type: ignore[misc, valid-type]

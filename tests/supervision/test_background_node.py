@@ -150,7 +150,7 @@ def test_code_of_the_node_itself_must_await() -> None:
 
 
 class Front(GenServer):
-    """Its handlers use, in a thread, libraries that have nodes of their own."""
+    """A server whose handlers use, in a thread, libraries that have nodes of their own."""
 
     async def behind_a_thread(self) -> int:
         def library() -> int:
@@ -181,7 +181,7 @@ def test_a_handlers_thread_may_have_a_node_of_its_own() -> None:
         assert node.call(front, Front.call_itself_in_a_thread, node) == front.pid
 
 
-def test_what_is_sent_when_the_loop_turns_no_more_is_told_so() -> None:
+def test_a_call_after_the_loop_has_stopped_is_an_error() -> None:
     begun, closing, sent = threading.Event(), threading.Event(), threading.Event()
     node = BackgroundNode(log=False)
 
@@ -227,7 +227,7 @@ def test_what_is_sent_when_the_loop_turns_no_more_is_told_so() -> None:
     ],
     ids=["in a forked child", "by the collector, when the program ends"],
 )
-def test_who_asks_where_no_thread_answers_does_not_wait_for_ever(ending: str, said: str) -> None:
+def test_a_call_without_a_running_thread_does_not_wait_for_ever(ending: str, said: str) -> None:
     program = f"{ASKING}\n{ending}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert said in done.stdout

@@ -1,4 +1,4 @@
-"""Owners take turns, the first of each is looked at and no more, and a full queue takes from the owner with most."""
+"""Fair queues: owners take turns, only the first item of each is examined, and a full queue displaces the owner with most items."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def queue_of(items: Sequence[tuple[str, int]]) -> FairQueue[tuple[str, int]]:
     return queue
 
 
-def test_one_owner_with_a_thousand_delays_another_by_one() -> None:
+def test_an_owner_with_a_thousand_items_delays_another_by_one() -> None:
     queue = queue_of([("greedy", n) for n in range(1000)])
     queue.add("other", ("other", 0))
     assert [queue.take() for _ in range(4)] == [("greedy", 0), ("other", 0), ("greedy", 1), ("greedy", 2)]
@@ -43,7 +43,7 @@ def test_only_the_first_of_each_owner_is_looked_at() -> None:
     assert queue.take() == ("a", 0)  # the owner that was passed over has not lost its turn
 
 
-def test_what_is_put_back_is_next_and_its_owner_waits_behind_the_others_after_that() -> None:
+def test_an_item_put_back_is_next_and_then_its_owner_goes_last() -> None:
     queue = queue_of([("a", 1), ("b", 1), ("a", 2)])
     queue.add_first("a", ("a", 0))
     assert [queue.take() for _ in range(5)] == [("a", 0), ("b", 1), ("a", 1), ("a", 2), None]
@@ -60,7 +60,7 @@ def test_a_full_queue_takes_the_latest_of_the_owner_with_most() -> None:
     assert FairQueue[int]().displace("a") is None
 
 
-def test_what_is_removed_waits_no_more() -> None:
+def test_a_removed_item_is_not_taken() -> None:
     queue = queue_of([("a", 1), ("a", 2), ("b", 1)])
     assert ("a", 1) in queue
     assert queue.remove(("a", 1))
@@ -85,7 +85,7 @@ def test_no_owner_is_more_than_one_ahead_of_another_that_still_waits(owners: lis
 # --- turns
 
 
-async def test_one_owner_has_half_of_the_turns_and_the_others_half_of_the_rest() -> None:
+async def test_a_single_owner_has_half_of_the_turns_and_the_others_half_of_the_rest() -> None:
     turns, going, go = FairSemaphore(8, 100), list[str](), asyncio.Event()
 
     async def take(owner: str) -> None:
@@ -156,7 +156,7 @@ async def test_a_wait_that_is_cancelled_as_another_leaves_keeps_no_turn(moment: 
     assert (turns._total, turns._taken, len(turns._waiting)) == (0, {}, 0)
 
 
-async def test_who_leaves_looks_at_the_owners_that_take_its_place_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_leaving_examines_only_the_owners_that_can_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     turns, looked = FairSemaphore(4, 2000), 0
     may = FairSemaphore._may
 

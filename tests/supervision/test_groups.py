@@ -1,4 +1,4 @@
-"""Process groups: join, leave, members, broadcast, monitors; as OTP's `pg` promises them."""
+"""Process groups as OTP's `pg`: join, leave, members, broadcast, monitors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Member(GenServer):
-    """Joins what it is told to join, and keeps what it hears."""
+    """Joins given groups, and keeps its messages."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -61,13 +61,13 @@ async def test_members_are_told_together_and_in_order() -> None:
     refs = await crowd(groups, "choir", 3)
     assert members(groups, "choir") == pids(refs)
     assert broadcast(groups, "choir", "sing") == 3
-    assert broadcast(groups, "nobody", "sing") == 0
+    assert broadcast(groups, "missing", "sing") == 0
     assert [await ref.call(Member.tell_me) for ref in refs] == [["sing"]] * 3
     assert which_groups(groups) == ["choir"]
 
 
 @pytest.mark.otp("pg_SUITE", "double")
-async def test_whoever_joins_twice_is_in_twice_and_has_to_leave_twice() -> None:
+async def test_a_process_that_joins_twice_has_to_leave_twice() -> None:
     groups = await start(Groups)
     (ref,) = await crowd(groups, "choir", 1)
     await ref.call(Member.enter, groups, "choir")
@@ -80,7 +80,7 @@ async def test_whoever_joins_twice_is_in_twice_and_has_to_leave_twice() -> None:
     await ref.call(Member.go, groups, "choir")
     server = groups._process
     assert server is not None
-    assert server.watching is None, "nobody is watched whom no group needs"
+    assert server.watching is None, "processes without a group are not monitored"
 
 
 @pytest.mark.otp("pg_SUITE", "single")
@@ -121,7 +121,7 @@ async def test_a_monitor_hears_of_every_change_of_its_group() -> None:
 
 
 @pytest.mark.otp("pg_SUITE", "monitor_scope")
-async def test_one_monitor_for_all_groups() -> None:
+async def test_a_single_monitor_sees_the_changes_of_all_groups() -> None:
     groups = await start(Groups)
     (first,) = await crowd(groups, "choir", 1)
     async with inbox() as me:

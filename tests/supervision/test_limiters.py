@@ -1,4 +1,4 @@
-"""Permits come back however their holder ends; a rate holds on the node's own clock."""
+"""Semaphores get permits back however the holder exits; rate limiters use the node's clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from greenroom.supervision.limiters import Busy, RateLimiter, Semaphore, permit
 
 
 async def hold(gate: Ref[Semaphore], seconds: float, timeout: float | None = None) -> float:
-    """Hold a permit; the answer is when it was given."""
+    """Hold a permit; returns the time at which it was given."""
     loop = asyncio.get_running_loop()
     async with permit(gate, timeout):
         given = loop.time()
@@ -43,7 +43,7 @@ async def test_the_permit_of_the_dead_goes_on() -> None:
     assert await gate.call(Semaphore.held) == {}
 
 
-async def test_whoever_gives_up_waiting_holds_nothing() -> None:
+async def test_a_caller_that_gave_up_waiting_holds_no_permit() -> None:
     gate = await start(Semaphore, 1)
     first = start_task_alone(hold, gate, 20)
     late = start_task_alone(hold, gate, 1, 5)
@@ -84,7 +84,7 @@ async def test_too_many_that_wait_are_told_at_once() -> None:
         assert not await gate.call(Semaphore.try_acquire)
 
 
-async def test_whoever_gave_up_waiting_takes_no_place_of_others() -> None:
+async def test_a_caller_that_gave_up_takes_no_room_in_the_queue() -> None:
     gate = await start(Semaphore, 1, 2)
     first = start_task_alone(hold, gate, 10)
     patient = start_task_alone(hold, gate, 1)
@@ -97,7 +97,7 @@ async def test_whoever_gave_up_waiting_takes_no_place_of_others() -> None:
     assert first.outcome is not None
 
 
-async def test_whoever_gave_up_waiting_is_not_kept_behind_one_who_waits() -> None:
+async def test_a_caller_that_gave_up_is_not_kept_behind_a_waiting_one() -> None:
     gate, limiter = await start(Semaphore, 1), await start(RateLimiter, 0.001, 1, None)
     waits = [start_task_alone(hold, gate, 9000) for _ in range(2)]
     await limiter.call(RateLimiter.acquire)
@@ -123,7 +123,7 @@ async def test_whoever_gave_up_waiting_is_not_kept_behind_one_who_waits() -> Non
     await turn
 
 
-async def test_a_rate_does_not_count_those_who_gave_up() -> None:
+async def test_a_rate_does_not_count_callers_that_gave_up() -> None:
     limiter = await start(RateLimiter, 0.1, 1, 2)
     await limiter.call(RateLimiter.acquire)
     patient = asyncio.create_task(limiter.within(None).call(RateLimiter.acquire))
@@ -135,7 +135,7 @@ async def test_a_rate_does_not_count_those_who_gave_up() -> None:
     assert asyncio.get_running_loop().time() == pytest.approx(20)
 
 
-async def test_one_process_may_hold_several() -> None:
+async def test_a_process_may_hold_several_permits() -> None:
     gate = await start(Semaphore, 3)
     async with inbox() as me:
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""A class that derives from a behaviour may name its fields and methods freely: the machinery keeps to `_otp_`."""
+"""A class that derives from a behaviour may name its fields and methods freely: private names of the engine begin with `_otp_`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def private(cls: type) -> set[str]:
 
 
 @pytest.mark.parametrize("cls", BASES, ids=lambda cls: cls.__name__)
-def test_every_private_name_of_a_behaviour_says_whose_it_is(cls: type) -> None:
+def test_every_private_name_of_a_behaviour_begins_with_otp(cls: type) -> None:
     mine = {name for name in private(cls) if not name.startswith(("_otp_", "_abc_", "_is_protocol"))}
     assert not mine
 
@@ -56,7 +56,7 @@ class Busy(GenServer):
         return self._start()
 
 
-async def test_ones_own_names_do_no_harm() -> None:
+async def test_private_names_of_a_server_do_not_collide() -> None:
     busy = await start(Busy)
     assert await busy.call(Busy.names) == await busy.call(Busy.names_later) == "mine"
     await stop(busy)
@@ -70,7 +70,7 @@ class Office(Supervisor):
         self._children = self._flags = self._window = self._by_pid = None
 
 
-async def test_nor_do_those_of_a_supervisor() -> None:
+async def test_private_names_of_a_supervisor_do_not_collide() -> None:
     office = await start(Office, child(Registry), child(Busy))
     assert len(await office.call(Supervisor.which_children)) == 2
     await stop(office)

@@ -1,4 +1,4 @@
-"""Private files: each writer of one makes a new file that its owner alone can open, and leaves the old one and nothing else when that goes wrong."""
+"""Private files: each writer makes a new file that only its owner can open, and on failure leaves the old file and nothing else."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _writer(request: pytest.FixtureRequest) -> Callable[[Path], None]:
 
 @pytest.fixture(name="opened")
 def _opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """What is opened for writing, with which flags and mode."""
+    """Record the files opened for writing, with flags and mode."""
     found: list[tuple[str, int, int]] = []
     real = os.open
 
@@ -88,7 +88,7 @@ def _opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, but for locks, which say nothing."""
+    """All files below a folder, except for empty lock files."""
     return {
         str(each.relative_to(folder)): each.read_bytes()
         for each in folder.rglob("*")
@@ -157,7 +157,7 @@ def _nothing(*_: object) -> None:
 
 
 class Disk:
-    """A disk that fails at one step with one error, for each user, root included."""
+    """A disk that fails at one step with one error, for every user including root."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch

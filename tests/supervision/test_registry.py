@@ -102,7 +102,7 @@ async def test_an_entry_goes_with_its_owner_at_once() -> None:
     assert whereis(via(registry, "attic")) is None
     again = await Options(name=via(registry, "attic")).start(Room)
     assert whereis(via(registry, "attic")) == again.pid, "the old owner's Down does not take the new one's entry"
-    await registry.call(Registry.unregister, "nobody's", again.pid)
+    await registry.call(Registry.unregister, "missing", again.pid)
     assert whereis(via(registry, "attic")) == again.pid
     assert count(registry) == 1
 
@@ -110,7 +110,7 @@ async def test_an_entry_goes_with_its_owner_at_once() -> None:
 @pytest.mark.otp("registry_unique_test", "links and unlinks on register/unregister")
 @pytest.mark.otp("registry_duplicate_test", "links and unlinks on register/unregister")
 @pytest.mark.parametrize("kind", ["unique", "duplicate"])
-async def test_whoever_leaves_is_not_watched_any_more(kind: Any) -> None:
+async def test_a_process_that_leaves_is_no_longer_monitored(kind: Any) -> None:
     registry = await start(Registry, kind)
     room = await start(Room)
     await room.call(Room.enter, registry, "a")
@@ -149,7 +149,7 @@ def never(_: Any) -> NoReturn:
 
 
 @pytest.mark.otp("registry_duplicate_test", "dispatches to multiple keys in serial")
-async def test_dispatch_reaches_everybody_under_the_key() -> None:
+async def test_dispatch_reaches_every_process_under_the_key() -> None:
     registry = await start(Registry, "duplicate")
 
     async def member(me: Any) -> None:
@@ -163,7 +163,7 @@ async def test_dispatch_reaches_everybody_under_the_key() -> None:
             spawn(member, here)
         for _ in range(3):
             assert await me.receive() == "ready"
-        assert dispatch(registry, "weather", "nobody hears this") == 0
+        assert dispatch(registry, "weather", "never delivered") == 0
         assert dispatch(registry, "news", "hello") == 3
         for _ in range(3):
             assert await me.receive() == "hello"
@@ -214,7 +214,7 @@ async def test_a_process_enters_itself_while_the_registry_is_what_runs() -> None
     assert whereis(via(registry, "registry")) == registry.pid
 
 
-async def test_what_a_registry_does_not_expect_is_reported(node: Node) -> None:
+async def test_an_unexpected_message_to_a_registry_is_reported(node: Node) -> None:
     reports: list[Report] = []
     node.reports.subscribe(reports.append)
     registry = await start(Registry)

@@ -1,4 +1,4 @@
-"""What a process may enter into a registry, how entries are sought, and who leaves with which."""
+"""Registry entries: registering, searching, and leaving keys."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ async def test_entries_are_sought_by_key_owner_and_value(kind: Kind) -> None:
 @pytest.mark.otp("registry_unique_test", "unregisters with no entries")
 @pytest.mark.otp("registry_duplicate_test", "unregisters with no entries")
 @both
-async def test_whoever_leaves_a_key_leaves_it_altogether_and_no_other(kind: Kind) -> None:
+async def test_leaving_a_key_removes_all_its_entries_and_no_other(kind: Kind) -> None:
     registry = await start(Registry, kind)
     async with inbox() as me:
         await leave(registry, "attic")
@@ -194,7 +194,7 @@ async def test_entries_are_left_by_their_value(kind: Kind) -> None:
 
 
 @pytest.mark.otp("registry_duplicate_test", "update_value is not supported")
-async def test_a_duplicate_key_has_no_one_value_to_change() -> None:
+async def test_update_refuses_a_duplicate_key() -> None:
     registry = await start(Registry, "duplicate")
     async with inbox():
         await join(registry, "news", 1)
@@ -214,7 +214,7 @@ async def test_a_registry_that_is_not_there_is_an_error() -> None:
 
 
 @pytest.mark.otp("registry_unique_test", "dispatches to a single key")
-async def test_whoever_wants_to_choose_among_the_owners_looks_them_up() -> None:
+async def test_a_caller_chooses_among_the_owners_by_lookup() -> None:
     registry = await start(Registry)
     async with inbox() as me:
         await join(registry, "attic", "here")
@@ -222,7 +222,7 @@ async def test_whoever_wants_to_choose_among_the_owners_looks_them_up() -> None:
             Ref[Any](pid).send((value, "hello"))
         assert await me.receive() == ("here", "hello")
         assert dispatch(registry, "attic", "all of you") == 1
-        assert dispatch(registry, "cellar", "nobody") == 0
+        assert dispatch(registry, "cellar", "missing") == 0
 
 
 @pytest.mark.otp("registry_unique_test", "doesn't grow ets on already_registered")
@@ -258,6 +258,6 @@ async def test_nothing_is_kept_of_the_dead(kind: Kind) -> None:
 
 
 async def leave_nothing(registry: Ref[Registry]) -> None:
-    """Behind this call the registry has heard of all that had happened before it."""
+    """Wait until the registry has handled all earlier events."""
     async with inbox():
         await leave(registry, "nothing")

@@ -1,4 +1,4 @@
-"""Who is told of what a registry's keys go through, and who may hold a key while others wait."""
+"""Registry listeners and locks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Room(GenServer):
 @pytest.mark.otp("registry_duplicate_test", "allows listeners")
 @both
 async def test_listeners_are_told_of_every_change(kind: Any) -> None:
-    registry = await start(Registry, kind, listeners=["doorman", "nobody"])
+    registry = await start(Registry, kind, listeners=["doorman", "missing"])
     async with inbox() as me:
         register("doorman")
         room = await Options(name=via(registry, "attic", "cold")).start(Room)
@@ -105,7 +105,7 @@ def holder(registry: Ref[Registry], told: list[str], name: str, seconds: float =
 
 
 async def settled(registry: Ref[Registry]) -> None:
-    """The registry is through with what has happened so far, and no lock is held or waited for."""
+    """Wait until the registry has handled all earlier events, and no lock is held or waited for."""
     await asyncio.sleep(1)
     server = registry._find().behaviour.inner
     assert isinstance(server, Registry)
@@ -198,7 +198,7 @@ async def test_a_holder_that_dies_with_a_lock_in_hand_gives_it_back() -> None:
 
 
 @pytest.mark.otp("registry_test", "locks when the one waiting for the lock terminates")
-async def test_whoever_dies_or_gives_up_while_it_waits_is_passed_over() -> None:
+async def test_a_waiter_that_died_or_gave_up_is_passed_over() -> None:
     registry, told = await start(Registry), list[str]()
     first = holder(registry, told, "first", 100)
     await asyncio.sleep(1)
@@ -233,7 +233,7 @@ async def test_only_a_process_holds_a_lock_and_only_its_ticket_gives_it_back() -
     await settled(registry)
 
 
-async def test_whoever_leaves_a_key_keeps_its_lock_and_is_watched_for_it() -> None:
+async def test_a_process_that_leaves_a_key_keeps_its_lock_and_its_monitor() -> None:
     registry, told = await start(Registry), list[str]()
     async with inbox():
         await join(registry, "key")
@@ -248,7 +248,7 @@ async def test_whoever_leaves_a_key_keeps_its_lock_and_is_watched_for_it() -> No
         assert len(server.watching) == 1, "its entry is left, and its lock is not"
 
 
-async def test_a_process_holds_several_keys_and_whoever_dies_at_the_last_moment_is_passed_over() -> None:
+async def test_a_process_holds_several_keys_and_a_waiter_that_dies_at_the_last_moment_is_passed_over() -> None:
     registry, told = await start(Registry), list[str]()
     async with inbox() as me:
         tickets = [object(), object()]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Worker(GenServer):
-    """Does what is needed to be seen."""
+    """A server with entries in each field of a snapshot."""
 
     async def hang(self) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Tasks: one answer each, linked or alone, in the loop or in a thread, and never left behind."""
+"""Tasks: exactly one outcome each, linked or alone, in the loop or in a thread, and none left behind."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def crash(error: BaseException) -> NoReturn:
 
 
 async def stubborn() -> NoReturn:
-    """Refuse to end but by a kill."""
+    """Ignore every cancellation but a kill."""
     trap_exit()
     await asyncio.Event().wait()
     raise AssertionError
@@ -135,8 +135,8 @@ async def test_a_shutdown_gives_the_outcome_that_came_first_or_none() -> None:
     await done.poll(2)
     assert await done.shutdown() == Completed("in time")
     died = start_task_alone(after, 1000)
-    exit(died, Shutdown("somebody else"))
-    assert await died.shutdown() == Exited(Shutdown("somebody else"))
+    exit(died, Shutdown("another reason"))
+    assert await died.shutdown() == Exited(Shutdown("another reason"))
 
 
 @pytest.mark.otp("task_test", "shutdown/2 returns nil on killing task")
@@ -150,7 +150,7 @@ async def test_a_task_that_refuses_to_end_is_killed_at_the_deadline() -> None:
     assert task.outcome == Exited(KILLED)
 
 
-async def test_a_shut_down_task_does_not_end_the_one_who_asked() -> None:
+async def test_a_shut_down_task_does_not_end_the_caller() -> None:
     async with inbox() as me:
         task = start_task(after, 1000)
         assert await task.shutdown() is None
@@ -161,7 +161,7 @@ async def test_a_shut_down_task_does_not_end_the_one_who_asked() -> None:
         assert me.pending() == ()
 
 
-async def test_nobody_waits_for_oneself() -> None:
+async def test_a_task_cannot_wait_for_itself() -> None:
     box: list[Task[Any]] = []
 
     async def me() -> None:
@@ -242,7 +242,7 @@ async def test_a_late_item_ends_the_stream_or_is_killed(node: Node, *, ordered: 
     with pytest.raises(CallTimeout):
         async for _ in stream(seconds, range(3), limit=3, ordered=ordered):
             pass
-    assert not node.processes, "the stream left nobody behind"
+    assert not node.processes, "the stream left no process behind"
 
 
 async def test_a_stream_dies_with_its_owner(node: Node) -> None:
@@ -272,7 +272,7 @@ async def test_a_thread_holds_its_slot_until_it_really_ends() -> None:
     stuck = start_thread_task(block, threads)
     await asyncio.to_thread(begun.wait)
     kill(stuck)
-    assert await stuck.poll(None) == Exited(KILLED), "whoever waits hears at once"
+    assert await stuck.poll(None) == Exited(KILLED), "waiting callers are answered at once"
     assert threads.running == 1
     second = start_thread_task(lambda: "second", threads)
     await asyncio.sleep(0)
@@ -283,7 +283,7 @@ async def test_a_thread_holds_its_slot_until_it_really_ends() -> None:
     assert (threads.running, threads.waiting) == (0, 0)
 
 
-async def test_whoever_gives_up_waiting_for_a_slot_takes_none() -> None:
+async def test_a_call_that_gave_up_waiting_takes_no_thread_slot() -> None:
     threads = Threads(1)
     release = threading.Event()
     first = start_thread_task(release.wait, threads)
@@ -301,7 +301,7 @@ async def test_whoever_gives_up_waiting_for_a_slot_takes_none() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("why"), SystemExit(1), KeyboardInterrupt(), StopIteration()])
-async def test_what_a_thread_raises_is_raised_where_it_is_awaited(error: BaseException) -> None:
+async def test_an_error_in_a_thread_is_raised_where_it_is_awaited(error: BaseException) -> None:
     def fail() -> NoReturn:
         raise error
 

@@ -1,4 +1,4 @@
-"""On whose behalf a task runs: it can be asked, and the report of its crash says so."""
+"""The callers of a task, and the client in the report of its crash."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 
 async def look() -> tuple[Pid, ...]:
-    """Who asked for this."""
+    """The callers of this task."""
     return callers()
 
 
 async def ask(begin: Any) -> tuple[Pid, tuple[Pid, ...], tuple[Pid, ...]]:
-    """Ask for a task in a task: its own pid, who asked for it, and what the inner one knows."""
+    """Start a task in a task; returns its pid, its callers, and those of the inner task."""
     inner = await begun(begin(look))
     return self_pid(), callers(), await inner.wait()
 
 
 async def begun(task: Any) -> Task[Any]:
-    """A task that was started here, or is being started by its supervisor."""
+    """A task started here, or by a supervisor."""
     started: Task[Any] = await task if inspect.isawaitable(task) else task
     return started
 

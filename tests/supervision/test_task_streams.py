@@ -1,4 +1,4 @@
-"""Streams of tasks under a supervisor, linked to the process that iterates or not: their outcomes, and what stays behind."""
+"""Streams of tasks, linked to the process that iterates or not: their outcomes, and cleanup."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def after(seconds: float) -> float:
 
 
 class Failed(Exception):
-    """What tasks fail with."""
+    """The error of failing tasks."""
 
 
 async def fail(item: object) -> NoReturn:
@@ -100,7 +100,7 @@ async def test_the_outcomes_come_in_order_and_nothing_stays(items: list[int], li
 @pytest.mark.otp("task_supervisor_test", "async_stream streams an enumerable with exits")
 @pytest.mark.otp("task_supervisor_test", "async_stream_nolink streams an enumerable with exits")
 @either
-async def test_crashes_are_outcomes_for_whoever_traps_exits_and_no_messages(*, link: bool) -> None:
+async def test_crashes_are_outcomes_and_no_messages_for_a_process_that_traps_exits(*, link: bool) -> None:
     tasks = await start(TaskSupervisor)
     async with inbox() as me:
         assert items_of([o async for o in stream(fail, range(4), limit=2, start=under(tasks), link=link)]) == [
@@ -113,7 +113,7 @@ async def test_crashes_are_outcomes_for_whoever_traps_exits_and_no_messages(*, l
 
 
 @either
-async def test_a_crash_ends_whoever_is_linked_and_does_not_trap_exits(node: Node, *, link: bool) -> None:
+async def test_a_crash_ends_a_linked_process_that_does_not_trap_exits(node: Node, *, link: bool) -> None:
     tasks = await start(TaskSupervisor)
 
     class Owner(GenServer):
@@ -176,7 +176,7 @@ async def test_only_a_process_can_be_linked_to_the_tasks_of_a_stream() -> None:
 @pytest.mark.otp("task_supervisor_test", "async_stream_nolink shuts down unused tasks without leaking messages")
 @either
 @pytest.mark.parametrize("traps", [True, False])
-async def test_whoever_leaves_a_stream_leaves_nothing_behind(*, link: bool, traps: bool) -> None:
+async def test_leaving_a_stream_leaves_no_task_behind(*, link: bool, traps: bool) -> None:
     tasks = await start(TaskSupervisor)
     async with inbox(trap_exit=traps) as me:
         async with aclosing(stream(after, [0, 1000, 1000], limit=4, start=under(tasks), link=link)) as outcomes:
@@ -219,7 +219,7 @@ async def test_a_stream_with_more_tasks_than_its_supervisor_takes_ends_cleanly(*
 
 @pytest.mark.otp("task_test", "async_stream/2 consuming from another process")
 @pytest.mark.otp("task_supervisor_test", "async_stream consuming from another process")
-async def test_a_stream_belongs_to_whoever_iterates() -> None:
+async def test_a_stream_belongs_to_the_process_that_iterates() -> None:
     tasks = await start(TaskSupervisor)
     async with inbox() as me:
         here: Ref[Any] = Ref(me.pid)

@@ -91,7 +91,7 @@ async def test_a_supervised_task_answers_and_is_gone() -> None:
 @pytest.mark.otp(
     "task_supervisor_test", "async_nolink/1 spawns a task under the supervisor without linking to the caller"
 )
-async def test_it_is_linked_to_whoever_asked_unless_it_is_alone() -> None:
+async def test_a_supervised_task_is_linked_to_its_starter_unless_it_is_alone() -> None:
     tasks = await start(TaskSupervisor)
     with pytest.raises(NotAnActor):
         await supervise_task(tasks, after, 1)
@@ -106,7 +106,7 @@ async def test_it_is_linked_to_whoever_asked_unless_it_is_alone() -> None:
     assert is_alive(tasks), "its tasks are temporary: their crashes never end it"
 
 
-async def test_whoever_asked_takes_a_linked_task_along() -> None:
+async def test_a_dying_starter_takes_its_linked_task_along() -> None:
     tasks = await start(TaskSupervisor)
 
     class Asker(GenServer):
@@ -161,7 +161,7 @@ async def test_a_task_can_be_terminated_through_its_supervisor() -> None:
 
 @pytest.mark.otp("task_test", "can be supervised directly")
 @pytest.mark.otp("task_supervisor_test", "start_child/1 with custom restart")
-async def test_a_job_may_be_restarted_and_nobody_waits_for_it() -> None:
+async def test_a_job_may_be_restarted_and_is_not_awaited() -> None:
     tasks = await start(TaskSupervisor)
     tries: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_a_job_may_be_restarted_and_nobody_waits_for_it() -> None:
 
 
 @pytest.mark.otp("task_supervisor_test", "can be supervised directly")
-async def test_it_stands_under_a_supervisor_itself() -> None:
+async def test_the_supervisor_can_be_a_child_itself() -> None:
     async with inbox():
         await start_link(Supervisor, [child(TaskSupervisor).but(name="tasks")])
         by_name: Ref[TaskSupervisor] = Ref("tasks")
@@ -205,7 +205,7 @@ async def test_several_under_one_supervisor_have_ids_and_names_of_their_own() ->
 
 
 @pytest.mark.otp("task_supervisor_test", "counts and returns children")
-async def test_it_counts_its_tasks() -> None:
+async def test_the_supervisor_counts_its_tasks() -> None:
     tasks = await start(TaskSupervisor)
     assert await which_children(tasks) == []
     assert await count_children(tasks) == (0, 0, 0, 0)
@@ -236,7 +236,7 @@ async def test_a_task_is_a_child_of_its_supervisor_and_whose_else_depends(begin:
 
 @pytest.mark.otp("task_supervisor_test", "start_child/1")
 @pytest.mark.otp("task_supervisor_test", "start_child/3")
-async def test_a_job_is_a_child_of_its_supervisor_and_of_nobody_else() -> None:
+async def test_a_job_is_a_child_of_its_supervisor_alone() -> None:
     tasks = await start(TaskSupervisor)
     async with inbox() as me:
 
@@ -250,7 +250,7 @@ async def test_a_job_is_a_child_of_its_supervisor_and_of_nobody_else() -> None:
         assert await me.receive() == "done"
 
 
-async def test_what_is_no_job_is_its_callers_error_and_not_the_supervisors() -> None:
+async def test_a_wrong_job_is_its_callers_error_and_not_the_supervisors() -> None:
     tasks = await start(TaskSupervisor, max_children=1)
 
     def plain() -> None: ...
@@ -310,7 +310,7 @@ async def test_a_shutdown_that_cannot_be_is_refused(value: Any) -> None:
 
 
 @pytest.mark.otp("task_supervisor_test", "await/1 demonitors and unalias on timeout")
-async def test_whoever_stopped_waiting_is_told_nothing_later() -> None:
+async def test_a_caller_that_stopped_waiting_gets_nothing_later() -> None:
     tasks = await start(TaskSupervisor)
     async with inbox() as me:
         task = await supervise_task_alone(tasks, after, 1, "late")
@@ -343,7 +343,7 @@ async def test_a_task_that_does_not_come_through_says_why(error: BaseException, 
         assert me.pending() == (Exit(task.pid, reason),)
 
 
-async def test_a_task_that_nobody_waits_for_any_more_is_not_started() -> None:
+async def test_a_task_whose_caller_stopped_waiting_is_not_started() -> None:
     tasks = await start(TaskSupervisor)
 
     class Asker(GenServer):
@@ -361,7 +361,7 @@ async def test_a_task_that_nobody_waits_for_any_more_is_not_started() -> None:
 
 
 class Told:
-    """Is told of ends."""
+    """Records the exits of its jobs."""
 
     def __init__(self) -> None:
         self.reasons: list[ExitReason] = []

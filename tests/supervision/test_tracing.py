@@ -1,4 +1,4 @@
-"""Watching a server: what is noted, what is kept, and that no other process pays for it."""
+"""Watching a server: its notes, their limit, and that other processes are not affected."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_suspended_server_stays_suspended_when_a_watch_ends() -> None:
     assert await counter.call(Counter.add, 0) == 1
 
 
-async def test_whoever_takes_the_notes_cannot_hurt_the_watched(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_subscriber_that_raises_does_not_disturb_the_watched_server(caplog: pytest.LogCaptureFixture) -> None:
     def broken(_: Trace) -> None:
         raise ValueError("my own")
 

@@ -1,4 +1,4 @@
-"""A server that ends itself while it is being set up has not started, and its starter hears why."""
+"""A server that ends itself in its constructor or `init` has not started, and its starter gets the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that an idle process takes on the sender's stack: the same as through the mailbox, but for the moment."""
+"""Inline messages: an idle process handles them on the sender's stack, with the same effects as through the mailbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Ledger(GenServer):
-    """Writes down what it is told."""
+    """Records its messages."""
 
     def __init__(self) -> None:
         self.written: list[object] = []
@@ -106,7 +106,7 @@ async def test_its_crash_is_its_own(way: str) -> None:
     assert isinstance(down.reason.error, LookupError)
 
 
-async def test_what_it_returns_is_heeded() -> None:
+async def test_the_result_of_an_inline_message_is_applied() -> None:
     ref = await ledger()
     async with inbox() as me:
         monitor(ref)
@@ -141,7 +141,7 @@ async def test_a_seed_sends_all_through_the_mailbox() -> None:
 
 
 class Odd(GenServer):
-    """Does in a cast what belongs into a call, or has a timer."""
+    """Uses its caller in a cast, or has a timer."""
 
     def __init__(self) -> None:
         self.taken: Any = None
@@ -181,7 +181,7 @@ async def odd() -> Ref[Odd]:
     return ref
 
 
-async def test_what_is_no_call_has_no_caller_that_could_answer_the_next_one() -> None:
+async def test_a_cast_keeps_no_caller_that_could_answer_the_next_call() -> None:
     ref = await odd()
     ref.now(Odd.take_caller)
     server = get_server(ref)

@@ -1,4 +1,4 @@
-"""What has lived leaves nothing to the garbage collector: a dead actor, and an answered call, are freed at once."""
+"""A dead actor and an answered call are freed at once, without the garbage collector."""
 
 from __future__ import annotations
 

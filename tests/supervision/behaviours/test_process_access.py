@@ -1,4 +1,4 @@
-"""What a server's own code reaches of its process, and what a supervisor says when a child was restarted."""
+"""Access of a server to its process, and a supervisor's callback after a restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Server(GenServer):
-    """Says where it runs."""
+    """Returns its process."""
 
     def where(self) -> tuple[Any, str, float]:
         process = self.process
@@ -86,7 +86,7 @@ async def test_servers_and_machines_report_what_no_caller_waits_for(node: Node) 
 
 
 class Telling(Supervisor):
-    """Tells of each child that is restarted."""
+    """Records each restart of a child."""
 
     def __init__(self, me: Pid) -> None:
         super().__init__([child(Server).but(id=name, name=name) for name in ("one", "two")], strategy="one_for_all")

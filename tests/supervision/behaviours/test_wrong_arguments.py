@@ -1,4 +1,4 @@
-"""Arguments that do not fit a method are their sender's mistake: the server goes on, whichever way they came."""
+"""Arguments that do not fit a method are an error of the sender, and the server goes on."""
 
 from __future__ import annotations
 

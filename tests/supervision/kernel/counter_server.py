@@ -1,4 +1,4 @@
-"""A server that answers in all the ways that a method can."""
+"""A counter server whose methods answer in every possible way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from greenroom.supervision import (
 
 
 class Counter(GenServer):
-    """Adds up, in all ways that a method can answer."""
+    """A counter whose methods answer in every possible way."""
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
@@ -101,7 +101,7 @@ class Counter(GenServer):
 
 
 class Twice(Counter):
-    """Overrides what others call by the base class's name."""
+    """Overrides methods that callers name by the base class."""
 
     def add(self, number: int, *, times: int = 1) -> int:
         return super().add(number, times=2 * times)

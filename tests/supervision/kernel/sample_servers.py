@@ -1,4 +1,4 @@
-"""Servers that several of these tests start, and what watches a node for them."""
+"""Sample servers for the kernel tests, and helpers that observe a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Log(GenServer):
-    """Writes down what it gets, and can be kept busy by a gate."""
+    """Records the messages it gets, and can be kept busy."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -58,12 +58,12 @@ class Trapping(Log):
 
 
 async def forever() -> None:
-    """Wait for nothing."""
+    """Wait for ever."""
     await asyncio.get_running_loop().create_future()
 
 
 def shut_down(who: object) -> None:
-    """Ask it to end."""
+    """Send a shutdown signal."""
     exit(who, SHUTDOWN)
 
 
@@ -78,13 +78,13 @@ def quiet(name: str = "node", **options: Any) -> Node:
 
 
 async def turns(count: int = 20) -> None:
-    """Let the loop turn, so that all that is ready is done."""
+    """Let the loop turn until all ready callbacks are done."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def seen_by(ref: Ref[Any]) -> list[Any]:
-    """What a log has written down once it has nothing to do, without sending it anything."""
+    """The records of a log once it is idle, without sending it a message."""
     process = process_of(ref)
     assert process is not None
     for _ in range(1000):
@@ -98,7 +98,7 @@ async def seen_by(ref: Ref[Any]) -> list[Any]:
 
 
 def reports_of(node: Node, kind: type[Report] = Report) -> list[Any]:
-    """All reports of that kind, from now on."""
+    """A list of all reports of that kind from now on."""
     found: list[Any] = []
     node.reports.subscribe(lambda report: found.append(report) if isinstance(report, kind) else None)
     return found

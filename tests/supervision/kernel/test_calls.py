@@ -1,4 +1,4 @@
-"""Calls: one outcome each, typed refusals for what does not fit, and the handles that make them."""
+"""Calls: exactly one outcome each, and typed errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_an_answer_may_come_later_and_once() -> None:
 
 
 @pytest.mark.parametrize("queued", [False, True])
-async def test_what_comes_after_an_answer_is_dropped(*, queued: bool) -> None:
+async def test_a_second_answer_is_dropped(*, queued: bool) -> None:
     ref = await start(Counter)
     if queued:
         ref.cast(Counter.nothing)
@@ -174,7 +174,7 @@ async def test_a_type_error_inside_a_method_is_the_servers(method: Callable[[Cou
 
 
 @pytest.mark.parametrize("queued", [False, True])
-async def test_what_is_no_method_is_refused(node: Node, *, queued: bool) -> None:
+async def test_a_call_that_names_no_method_is_refused(node: Node, *, queued: bool) -> None:
     unexpected: list[Unexpected] = reports_of(node, Unexpected)
     ref: Any = await start(Counter)
     if queued:
@@ -216,7 +216,7 @@ async def test_a_call_has_a_deadline_and_none_is_no_limit() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "5"])
-async def test_what_is_no_span_of_time_is_no_deadline(seconds: Any) -> None:
+async def test_an_impossible_timeout_is_refused_as_a_deadline(seconds: Any) -> None:
     ref = await start(Counter)
     with pytest.raises(ValueError, match="give 0 or more seconds, or None for no limit"):
         ref.within(seconds)
@@ -260,7 +260,7 @@ async def test_a_killed_caller_leaves_nothing_behind() -> None:
     assert await ref.call(Counter.release, 1) == [False]
 
 
-async def test_a_bad_idle_timeout_is_the_servers_crash_and_hangs_nobody() -> None:
+async def test_a_bad_idle_timeout_crashes_the_server_and_hangs_no_caller() -> None:
     class Wrong(GenServer):
         def sync(self) -> None:
             return replying(None, idle_after="soon")  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ async def test_a_server_whose_own_machinery_breaks_dies_of_the_error_all_the_sam
     assert [str(error) for error in told] == ["the machinery"] * 4
 
 
-async def test_what_a_server_sends_itself_in_a_call_is_handled_after_it() -> None:
+async def test_a_message_a_server_sends_itself_in_a_call_is_handled_after_the_call() -> None:
     ref = await start(Log)
 
     def send_to_itself() -> str:

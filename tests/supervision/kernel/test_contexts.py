@@ -88,7 +88,7 @@ class Moody(GenServer):
 
 
 @pytest.mark.parametrize("queued", [False, True])
-async def test_an_actor_sees_its_own_and_nobody_elses(*, queued: bool) -> None:
+async def test_an_actor_sees_only_its_own_context_variables(*, queued: bool) -> None:
     mood.set("the caller's")
     one, two = await start(Moody), await start(Moody, "from init")
     for ref, before in ((one, "none"), (two, "from init")):
@@ -100,7 +100,7 @@ async def test_an_actor_sees_its_own_and_nobody_elses(*, queued: bool) -> None:
     assert mood.get() == "the caller's"
 
 
-async def test_what_is_set_in_one_message_is_there_in_the_next() -> None:
+async def test_a_context_variable_set_in_one_message_is_there_in_the_next() -> None:
     ref = await start(Moody)
     ref.cast(Moody.put, "by a cast")
     ref.cast(Moody.put_slowly, "by a slow cast")
@@ -126,7 +126,7 @@ async def test_many_at_once_on_the_same_worker_do_not_mix() -> None:
     assert [await ref.call(Moody.get) for ref in refs] == [f"{number} again" for number in range(100)]
 
 
-async def test_one_who_crashes_leaves_nothing_to_the_next_on_its_worker(node: Node) -> None:
+async def test_a_crashed_handler_leaves_nothing_to_the_next_on_its_worker(node: Node) -> None:
     for _ in range(3):
         ref = await start(Moody)
         with pytest.raises(ProcessExited):

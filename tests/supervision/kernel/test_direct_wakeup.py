@@ -1,4 +1,4 @@
-"""Gates: a waiter goes on at once, is cancelled as from any other wait, and the pump serves what the loop has called."""
+"""Direct wakeups: a waiting task resumes at once and can be cancelled, and the pump runs work of loop callbacks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PLACE: ContextVar[str] = ContextVar("place", default="outside")
 
 
 async def from_the_loop(step: Callable[[], Any]) -> Any:
-    """What `step` returns when the loop calls it, outside of any task."""
+    """The result of `step`, called by the loop outside of any task."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     loop.call_soon(lambda: done.set_result(step()))
     return await done
 
 
-async def test_whoever_waits_goes_on_before_open_returns_in_their_own_task_and_context() -> None:
+async def test_a_waiting_task_runs_before_wake_returns_in_its_own_task_and_context() -> None:
     wakeup = DirectWakeup(asyncio.get_running_loop())
     seen: list[tuple[str, Any]] = []
 
@@ -49,7 +49,7 @@ async def test_whoever_waits_goes_on_before_open_returns_in_their_own_task_and_c
     await task
 
 
-async def test_a_gate_that_nobody_waits_at_stays_closed() -> None:
+async def test_a_wakeup_without_a_waiter_wakes_no_later_task() -> None:
     wakeup = DirectWakeup(asyncio.get_running_loop())
     assert not wakeup.wake()
     assert not wakeup.cancel()
@@ -86,7 +86,7 @@ async def test_a_cancelled_wait_cannot_be_opened_and_the_next_one_can() -> None:
     assert await task == "through"
 
 
-async def test_what_is_cancelled_before_it_waits_does_not_wait() -> None:
+async def test_a_task_cancelled_before_it_waits_does_not_wait() -> None:
     wakeup = DirectWakeup(asyncio.get_running_loop())
 
     async def wait() -> None:
@@ -112,7 +112,7 @@ async def test_a_timeout_around_a_gate_is_one() -> None:
 
 
 class Relay(GenServer):
-    """Passes on what it gets, by way of a coroutine."""
+    """Passes messages on from a coroutine."""
 
     def __init__(self, *others: Any) -> None:
         self.others = others
@@ -124,7 +124,7 @@ class Relay(GenServer):
             node.wake_soon(wakeup)
 
 
-async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: Node) -> None:
+async def test_work_that_a_loop_callback_starts_is_done_before_the_callback_returns(node: Node) -> None:
     last = await start(Relay)
     first = await start(Relay, await start(Relay, last))
     wakeup = DirectWakeup(node.loop)
@@ -141,7 +141,7 @@ async def test_what_the_loop_calls_is_served_to_the_end_before_it_goes_on(node: 
     assert task.result() == "through"
 
 
-async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None:
+async def test_an_error_of_a_loop_callback_reaches_its_caller(node: Node) -> None:
     ref = await start(Relay)
     wakeup = DirectWakeup(node.loop)
     task = asyncio.create_task(_through(wakeup))
@@ -160,13 +160,13 @@ async def test_what_raises_while_it_is_served_is_its_callers(node: Node) -> None
 
 
 class Restless(GenServer):
-    """Is never done."""
+    """Always has another message to handle."""
 
     def go_on(self) -> None:
         self.ref().cast(Restless.go_on)
 
 
-async def test_processes_that_are_never_done_keep_nobody_waiting(node: Node) -> None:
+async def test_processes_that_are_never_done_do_not_starve_other_tasks(node: Node) -> None:
     for _ in range(100):
         (await start(Restless)).cast(Restless.go_on)
     wakeups = [DirectWakeup(node.loop) for _ in range(100)]
@@ -178,7 +178,7 @@ async def test_processes_that_are_never_done_keep_nobody_waiting(node: Node) -> 
     assert all(task.done() for task in tasks)
 
 
-async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: Node) -> None:
+async def test_tasks_that_wake_each_other_for_ever_leave_the_loop_its_turn(node: Node) -> None:
     one, other = DirectWakeup(node.loop), DirectWakeup(node.loop)
 
     async def wake(mine: DirectWakeup, next_one: DirectWakeup) -> None:
@@ -196,7 +196,7 @@ async def test_those_who_wake_each_other_for_ever_leave_the_loop_its_turn(node: 
     await asyncio.wait(tasks)
 
 
-async def test_one_that_raises_takes_no_other_with_it(node: Node) -> None:
+async def test_a_woken_task_that_raises_disturbs_no_other(node: Node) -> None:
     wakeups = [DirectWakeup(node.loop) for _ in range(3)]
 
     async def wait(wakeup: DirectWakeup, number: int) -> int:

@@ -1,4 +1,4 @@
-"""Exit signals, links and monitors: who dies of whom, and who is told."""
+"""Exit signals, links and monitors: which processes die, and which are told."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REASONS: list[ExitReason] = [SHUTDOWN, Shutdown("why"), KILLED, Crash(ERROR), NO
 
 
 async def on_trial(*, trapping: bool = False) -> Pid:
-    """A process that has begun, and waits."""
+    """A started process that waits."""
 
     async def wait() -> None:
         trap_exit(trapping)
@@ -97,7 +97,7 @@ async def test_an_exception_is_a_reason_too_but_a_class_is_not() -> None:
         assert await me.receive() == Down(watching, ref.pid, Crash(ERROR))
 
 
-async def test_normal_from_somebody_else_is_ignored() -> None:
+async def test_normal_from_another_process_is_ignored() -> None:
     pid = await on_trial()
     exit(pid, NORMAL)
     await turns()
@@ -131,11 +131,11 @@ async def test_nothing_traps_a_kill() -> None:
         assert {await me.receive(), await me.receive()} == {Exit(ref.pid, KILLED), Down(watching, ref.pid, KILLED)}
 
 
-async def test_whom_nobody_answers_to_gets_no_signal() -> None:
+async def test_a_signal_to_a_missing_process_is_dropped() -> None:
     gone = spawn(forever)
     kill(gone)
     await wait_down(gone)
-    for who in (gone, "nobody", Pid("elsewhere", 1, 1), Pid("node", 1, 1)):
+    for who in (gone, "missing", Pid("elsewhere", 1, 1), Pid("node", 1, 1)):
         exit(who, SHUTDOWN)
         kill(who)
         assert not is_alive(who)
@@ -180,7 +180,7 @@ async def test_a_process_ends_itself_by_quitting_with_a_reason() -> None:
 
 @pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("asynchronous", [False, True])
-async def test_a_process_that_ends_itself_in_a_call_answers_nobody(*, queued: bool, asynchronous: bool) -> None:
+async def test_a_process_that_ends_itself_in_a_call_does_not_answer_it(*, queued: bool, asynchronous: bool) -> None:
     ref = await start(Log)
     if queued:
         ref.send("so that the call is queued")
@@ -197,7 +197,7 @@ async def test_a_process_that_ends_itself_in_a_call_answers_nobody(*, queued: bo
     assert caught.value.reason == Killed()
 
 
-async def test_what_a_dying_process_had_in_its_mailbox_is_not_handled() -> None:
+async def test_the_mailbox_of_a_dying_process_is_not_handled() -> None:
     ref = await start(Log)
     seen: list[int] = []
     ref.cast(Log.do, partial(seen.append, 1))
@@ -265,7 +265,7 @@ async def test_two_links_are_one_and_unlinking_takes_it_away() -> None:
     assert list(links.linked(process)) == [other]
     await one.call(Log.do, lambda: unlink(two))
     assert (process.links, other.links) == (None, None)
-    await one.call(Log.do, lambda: unlink("nobody"))
+    await one.call(Log.do, lambda: unlink("missing"))
     kill(one)
     assert is_alive(two)
 
@@ -279,8 +279,8 @@ async def test_a_link_to_the_dead_is_an_exit_signal() -> None:
         elsewhere = Pid("elsewhere", 1, 1)
         link(elsewhere)
         assert await me.receive() == Exit(elsewhere, NoConnection())
-        with pytest.raises(ActorError, match="cannot link: nobody is registered as 'nobody'"):
-            link("nobody")
+        with pytest.raises(ActorError, match="cannot link: no process is registered as 'missing'"):
+            link("missing")
     ref = await start(Log)
     with pytest.raises(ProcessExited, match="no such process"):
         await ref.call(Log.do, lambda: link(gone))

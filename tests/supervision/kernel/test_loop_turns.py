@@ -16,7 +16,7 @@ WORK = 0.001
 
 
 class Slow(GenServer):
-    """Each message of it takes a millisecond of the processor."""
+    """A server whose messages take a millisecond of CPU time each."""
 
     def __init__(self, done: asyncio.Event, messages: int) -> None:
         self.done = done
@@ -32,7 +32,7 @@ class Slow(GenServer):
 
 
 async def turns(done: list[asyncio.Event]) -> int:
-    """How often the loop comes round until all is done."""
+    """The number of loop turns until all is done."""
     count = 0
     while not all(event.is_set() for event in done):
         await asyncio.sleep(0)
@@ -40,7 +40,7 @@ async def turns(done: list[asyncio.Event]) -> int:
     return count
 
 
-async def test_one_process_with_costly_messages_does_not_keep_the_loop() -> None:
+async def test_a_process_with_costly_messages_does_not_keep_the_loop() -> None:
     done = asyncio.Event()
     ref = await start(Slow, done, MESSAGES)
     for _ in range(MESSAGES):

@@ -1,4 +1,4 @@
-"""Mailboxes: their order, their bounds, and what no bound can refuse."""
+"""Mailboxes: their order, their bounds, and entries exempt from bounds."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_down_and_trapped_exits_are_exempt_from_the_bound() -> None:
         assert not ref.send("two")
         exit(ref, SHUTDOWN)
         kill(other)
-        assert not ref.send("three"), "signals take nobody's place and give nobody any"
+        assert not ref.send("three"), "signals neither take nor free a place"
         gate.set()
         first, trapped, down = await seen_by(ref)
     assert first == "one"
@@ -130,7 +130,7 @@ async def test_a_stop_that_comes_first_does_not_lift_the_bound() -> None:
     await stopping
 
 
-async def test_what_signals_take_is_given_back_when_they_are_handled() -> None:
+async def test_handled_signals_free_their_room_in_the_mailbox() -> None:
     async with inbox():
         ref = await Options(mailbox=1).start(Trapping)
         for _ in range(3):
@@ -164,7 +164,7 @@ async def test_an_empty_mailbox_weighs_nothing() -> None:
 
 
 class Steps(GenServer):
-    """Goes on before anything that waits already, from each kind of callback."""
+    """Returns `Continue` from each kind of callback."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []

@@ -1,4 +1,4 @@
-"""Monitors: one `Down` each, behind all that was sent before, and how to be rid of it."""
+"""Monitors: one `Down` each, after all earlier messages, and flushing it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ REASONS: list[ExitReason] = [SHUTDOWN, Shutdown("why"), KILLED, Crash(ERROR), NO
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=str)
-async def test_a_monitor_tells_once_and_hurts_nobody(reason: ExitReason) -> None:
+async def test_a_monitor_delivers_one_down_and_disturbs_no_process(reason: ExitReason) -> None:
     async with inbox() as me:
         ref = await start(Log)
         first, second = monitor(ref), monitor(ref)
@@ -57,14 +57,14 @@ async def test_a_monitor_tells_once_and_hurts_nobody(reason: ExitReason) -> None
         assert me.pending() == ()
 
 
-async def test_a_monitor_of_nobody_tells_at_once() -> None:
+async def test_a_monitor_of_a_missing_process_delivers_down_at_once() -> None:
     async with inbox() as me:
         gone = await start(Log)
         await stop(gone)
         ref = monitor(gone)
         assert await me.receive(timeout=0) == Down(ref, gone.pid, NO_PROCESS)
-        ref = monitor("nobody")
-        assert await me.receive(timeout=0) == Down(ref, None, NO_PROCESS, "nobody")
+        ref = monitor("missing")
+        assert await me.receive(timeout=0) == Down(ref, None, NO_PROCESS, "missing")
         ref = monitor(Pid("elsewhere", 1, 1))
         assert (await me.receive(timeout=0)).reason == NoConnection()
         ref = monitor(Pid("node", 1, 1))

@@ -1,4 +1,4 @@
-"""Names: one process each, free when its code is done, in the node's table or in any other registry."""
+"""Names: one process each, freed when its code is done, in the node's table or in another registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .sample_servers import Log, forever, turns
 
 
 class Fails(GenServer):
-    """Does not start."""
+    """A server whose start fails."""
 
     def init(self) -> None:
         raise ValueError("no")
@@ -90,11 +90,11 @@ async def test_a_process_registers_itself() -> None:
     await turns()
     assert whereis("me") == pid
     with pytest.raises(NotAnActor, match="only a process can register itself"):
-        register("nobody")
+        register("missing")
 
 
 @pytest.mark.parametrize("name", [None, Pid("node", 1, 1), []])
-async def test_what_cannot_be_a_name_is_refused(name: Any) -> None:
+async def test_an_impossible_name_is_refused(name: Any) -> None:
     ref = await start(Log)
     with pytest.raises(TypeError, match=r"cannot be a name|unhashable"):
         register(name, ref.pid)
@@ -129,7 +129,7 @@ async def test_a_start_that_fails_leaves_no_name_and_no_process(node: Node) -> N
             await options.start(Fails)
         assert whereis(options.name) is None
     with pytest.raises(AlreadyRegistered):
-        await Options(name=Shelf(Pid("somebody", 1, 1))).start(Log)
+        await Options(name=Shelf(Pid("other", 1, 1))).start(Log)
     assert node.processes == {}
 
 

@@ -1,4 +1,4 @@
-"""A node: opening, closing in order, closing in a hurry, and opening again."""
+"""A node: opening, closing in order, cancelling the close, and opening again."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_run_runs_a_program() -> None:
     assert run(main, watchdog=None) == 1
 
 
-def test_what_main_returns_is_not_main() -> None:
+def test_run_refuses_a_coroutine_instead_of_a_function() -> None:
     async def main() -> None: ...
 
     coroutine: Any = main()

@@ -1,4 +1,4 @@
-"""Closing a node: in order, with patience, and in a hurry."""
+"""Closing a node: in order, with unbounded stops, and when cancelled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .sample_servers import Log, Trapping, alone, forever, quiet, reports_of, tu
 
 
 class Ends(GenServer):
-    """Says how it ended."""
+    """Records its exit reason."""
 
     traps_exit = True
 
@@ -70,9 +70,9 @@ def test_closing_waits_no_longer_than_its_grace_for_one_that_is_no_supervisor() 
     assert ended == [("quick", SHUTDOWN)]
 
 
-def test_closing_waits_for_a_patient_one_however_long_it_takes() -> None:
+def test_closing_waits_without_limit_for_a_process_with_unbounded_stop() -> None:
     class Patient(Ends):
-        patient = True
+        has_unbounded_stop = True
 
     ended: list[Any] = []
 
@@ -121,7 +121,7 @@ def test_closing_ends_what_traps_refuses_is_unlinked_or_has_not_begun() -> None:
     alone(main)
 
 
-def test_whoever_calls_while_the_node_closes_is_answered() -> None:
+def test_a_call_while_the_node_closes_is_answered() -> None:
     async def main() -> None:
         async with quiet() as node:
             ref = await start(Log)
@@ -136,7 +136,7 @@ def test_whoever_calls_while_the_node_closes_is_answered() -> None:
     alone(main)
 
 
-def test_nobody_can_keep_a_closing_node_open_by_starting_others() -> None:
+def test_a_closing_node_is_not_kept_open_by_new_processes() -> None:
     refused: list[BaseException] = []
 
     async def hydra() -> None:
@@ -158,7 +158,7 @@ def test_nobody_can_keep_a_closing_node_open_by_starting_others() -> None:
     assert [str(error) for error in refused] == ["<Node node running, 1 processes> is closing"]
 
 
-def test_cancelling_the_close_kills_whoever_is_left_and_still_closes() -> None:
+def test_cancelling_the_close_kills_the_remaining_processes_and_still_closes() -> None:
     ended: list[Any] = []
 
     async def main() -> None:

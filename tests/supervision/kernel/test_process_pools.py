@@ -1,4 +1,4 @@
-"""anyio's own processes belong to the loop, and not to the process whose code was the first to want one."""
+"""anyio's worker processes belong to the loop, and not to the process that started the first one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting in OTP's sense: the starter goes on when `init` is done, or hears why it failed."""
+"""Starting processes as OTP does: the starter goes on when `init` is done, or gets the reason why it failed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ERROR = KeyError("x")
 
 
 class Begins(GenServer):
-    """Does in `init` what it is told to."""
+    """Runs a given function in `init`."""
 
     def __init__(self, seconds: float | None = None, result: Any = None, *, tasks: bool = False) -> None:
         self.seconds = seconds
@@ -159,7 +159,7 @@ async def test_the_constructors_arguments_have_to_fit(node: Node) -> None:
     assert node.processes == {}
 
 
-async def test_what_cannot_be_started_leaves_nothing_behind(node: Node) -> None:
+async def test_a_class_that_cannot_be_started_leaves_nothing_behind(node: Node) -> None:
     class Abstract(GenServer, abc.ABC):
         @abc.abstractmethod
         def finish(self) -> None: ...
@@ -247,7 +247,7 @@ async def test_a_starter_that_dies_takes_the_start_with_it(node: Node) -> None:
     assert node.processes == {}
 
 
-async def test_a_dying_process_can_start_nobody_linked_to_it() -> None:
+async def test_a_dying_process_cannot_start_linked_processes() -> None:
     outcome: list[Any] = []
 
     async def tries() -> None:

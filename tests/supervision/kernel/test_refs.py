@@ -1,4 +1,4 @@
-"""Handles on processes: by address and by name, and who is seen to call."""
+"""Refs: by pid and by name, and the caller that a server sees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .sample_servers import Log, forever, turns
 
 async def test_a_handle_by_name_is_looked_up_at_each_use() -> None:
     by_name: Ref[Counter] = Ref("counter")
-    with pytest.raises(NotRegistered, match="nobody is registered as 'counter'"):
+    with pytest.raises(NotRegistered, match="no process is registered as 'counter'"):
         await by_name.call(Counter.add, 1)
     with pytest.raises(NotRegistered):
         _ = by_name.pid
@@ -69,7 +69,7 @@ async def test_a_caller_can_be_looked_at() -> None:
 async def test_there_is_no_caller_outside_a_call(node: Node) -> None:
     ref = await start(Counter)
     ref.cast(lambda server: server.caller)
-    with pytest.raises(ProcessExited, match="there is no caller: what is being handled is not a call"):
+    with pytest.raises(ProcessExited, match="there is no caller: the current message is not a call"):
         await ref.call(Counter.add, 1)
 
 

@@ -1,4 +1,4 @@
-"""The bus of reports: who hears of what, and that no subscriber can do harm."""
+"""The report bus: which reports reach subscribers, and that a failing subscriber does no harm."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_an_orderly_end_is_not_reported(node: Node) -> None:
     assert reports == []
 
 
-async def test_what_nobody_expected_is_reported_and_the_server_goes_on(node: Node) -> None:
+async def test_an_unexpected_message_is_reported_and_the_server_goes_on(node: Node) -> None:
     class Plain(GenServer):
         pass
 
@@ -105,7 +105,7 @@ async def crash() -> None:
 @pytest.mark.parametrize(
     "error", [RuntimeError("x"), SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr
 )
-async def test_a_subscriber_that_raises_hurts_nobody(
+async def test_a_subscriber_that_raises_disturbs_no_other(
     error: BaseException, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     def bad(_: Report) -> None:

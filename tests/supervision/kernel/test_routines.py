@@ -1,4 +1,4 @@
-"""Plain processes: an async function with a mailbox; and the inbox, which lends one to code that is no process."""
+"""Routines and inboxes: processes that are an async function, and mailboxes for code outside of processes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_match_that_raises_takes_nothing() -> None:
         assert len(me) == 0
 
 
-async def test_what_others_send_as_calls_and_casts_can_be_received_too() -> None:
+async def test_calls_and_casts_to_a_routine_can_be_received() -> None:
     async with inbox() as me:
         ref: Ref[Log] = Ref(me.pid)
         asking = asyncio.ensure_future(ref.ask("question"))
@@ -157,7 +157,7 @@ async def test_the_end_of_the_function_is_the_end_of_the_process() -> None:
         assert type(reason.error) is error
 
 
-async def test_what_is_no_coroutine_function_makes_no_process(node: Node) -> None:
+async def test_only_a_coroutine_function_makes_a_process(node: Node) -> None:
     not_async: Any = len
     needs_more: Any = forever
     async with inbox():
@@ -195,7 +195,7 @@ async def test_a_receiver_whose_process_dies_is_told() -> None:
             assert not is_alive(me.pid)
 
 
-async def test_an_inbox_dies_with_whom_it_is_linked_to_unless_it_traps() -> None:
+async def test_an_inbox_dies_with_a_linked_process_unless_it_traps() -> None:
     async with inbox(trap_exit=False) as me:
         ref = await start_link(Log)
         kill(ref)
@@ -268,7 +268,7 @@ async def test_tasks_of_an_inbox_are_not_its_own() -> None:
     task.cancel()
 
 
-async def test_an_inbox_can_be_bounded_by_nobody_and_takes_a_hundred_thousand() -> None:
+async def test_an_inbox_has_no_bound_and_takes_a_hundred_thousand() -> None:
     async with inbox() as me:
         ref: Ref[Log] = Ref(me.pid)
         for number in range(100_000):

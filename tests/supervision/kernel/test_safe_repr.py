@@ -1,4 +1,4 @@
-"""What reports say of values: short, never failing, and no secrets."""
+"""Texts of values in reports: short, without errors and without secrets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("value", SECRETS, ids=lambda value: type(value).__name__)
-def test_what_is_named_like_a_secret_is_hidden(value: object) -> None:
+def test_a_value_named_like_a_secret_is_hidden(value: object) -> None:
     text = short(value)
     assert "hunter2" not in text
     assert "ter2" not in text
@@ -97,7 +97,7 @@ def test_a_great_value_makes_a_short_text(value: object) -> None:
 
 
 class Vault(GenServer):
-    """Knows something, and breaks."""
+    """Holds a secret, and crashes."""
 
     def __init__(self, password: str, shelf: int = 0) -> None:
         self.password = password
@@ -129,7 +129,7 @@ async def test_a_crash_report_shows_the_call_and_the_state_without_secrets(node:
 
 
 class Mute(GenServer):
-    """Cannot even say how it is."""
+    """A value whose repr raises."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

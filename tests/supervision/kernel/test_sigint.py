@@ -1,4 +1,4 @@
-"""When a node takes SIGINT over, when it leaves it alone, and that it always gives it back."""
+"""When a node handles SIGINT, when it leaves it alone, and that it always restores the handler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def restored() -> Iterator[None]:
 
 
 def loop_run(main: Any) -> Any:
-    """Run without `asyncio.run`, which has ideas of its own about SIGINT."""
+    """Run without `asyncio.run`, which handles SIGINT itself."""
     loop = asyncio.new_event_loop()
     try:
         return loop.run_until_complete(main())
@@ -40,7 +40,7 @@ async def handler_inside(**options: Any) -> Any:
         return signal.getsignal(signal.SIGINT)
 
 
-def test_it_is_taken_over_and_given_back() -> None:
+def test_sigint_is_taken_over_and_given_back() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     inside = loop_run(handler_inside)
     assert isinstance(inside.__self__, SigintHandler)
@@ -48,7 +48,7 @@ def test_it_is_taken_over_and_given_back() -> None:
 
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.SIG_DFL])
-def test_whoever_ignores_it_or_wants_the_signal_itself_is_left_alone(before: signal.Handlers) -> None:
+def test_an_ignored_sigint_or_one_with_its_default_action_is_left_alone(before: signal.Handlers) -> None:
     signal.signal(signal.SIGINT, before)
     assert loop_run(handler_inside) is before
     assert signal.getsignal(signal.SIGINT) is before
@@ -107,7 +107,7 @@ def test_a_programs_own_handler_is_called_by_the_loop_and_never_inside_an_actor(
     assert called == [(signal.SIGINT, None)]
 
 
-def test_one_that_comes_in_the_last_moment_is_owed() -> None:
+def test_a_sigint_at_the_last_moment_raises_after_the_close() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     went_on: list[str] = []
 
@@ -146,7 +146,7 @@ def test_an_error_of_the_program_is_not_hidden_by_it() -> None:
         loop_run(main)
 
 
-def test_it_is_forgotten_when_the_node_is_opened_again() -> None:
+def test_a_handled_sigint_is_forgotten_when_the_node_is_opened_again() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     node = Node(watchdog=None)
 

@@ -1,4 +1,4 @@
-"""Other threads: what they may do to a node, what they may not, and two nodes in two of them."""
+"""Other threads: allowed and refused operations on a node, and two nodes in two threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 
 class Deep(GenServer):
-    """Answers from a thread, and does things from there."""
+    """Answers from a thread."""
 
     def __init__(self) -> None:
         self.answered: list[bool] = []
@@ -120,7 +120,7 @@ def remind(who: object) -> None:
     ("verb", "act"),
     [("link", link), ("monitor", monitor), ("start a process", spawn_another), ("start a timer", remind)],
 )
-async def test_what_would_tear_the_nodes_tables_is_refused_in_a_thread(
+async def test_operations_that_change_the_nodes_tables_are_refused_in_other_threads(
     verb: str, act: Callable[[object], object]
 ) -> None:
     deep, log = await start(Deep), await start(Log)
@@ -137,7 +137,7 @@ async def test_a_thread_that_is_no_process_has_no_node() -> None:
 
     def work() -> None:
         try:
-            send("anybody", "x")
+            send("missing", "x")
         except NoNode as error:
             errors.append(error)
 

@@ -49,14 +49,14 @@ async def test_a_timer_for_a_name_finds_who_has_it_then() -> None:
 @pytest.mark.parametrize("seconds", [-1, -0.001, float("nan")])
 async def test_a_timer_cannot_run_backwards(seconds: float) -> None:
     with pytest.raises(ValueError, match=r"a timer cannot run for .* seconds: give 0 or more"):
-        send_after(seconds, "anybody", "x")
+        send_after(seconds, "missing", "x")
 
 
 # --- lanes
 
 
 class Item:
-    """Something that can come too late."""
+    """A pending item with a deadline."""
 
     def __init__(self, number: int, told: list[tuple[float, int]]) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""The small values that everything else speaks in: pids, reasons, errors, clocks."""
+"""Pids, exit reasons, errors and clocks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_reasons_are_compared_by_what_they_say() -> None:
 ERRORS: dict[ActorError, str] = {
     ProcessExited(KILLED, PID): "<node.7> exited before it answered: killed",
     ProcessExited(KILLED): "the process exited before it answered: killed",
-    NotRegistered(NO_PROCESS, "hits"): "nobody is registered as 'hits'",
+    NotRegistered(NO_PROCESS, "hits"): "no process is registered as 'hits'",
     CallTimeout(0.5, PID): "<node.7> did not answer within 0.5 s",
     CallTimeout(5.0, PID, "stop"): "<node.7> did not stop within 5 s",
     CallCycle(["a", "a"]): "a process cannot call itself: a → a",
@@ -128,7 +128,7 @@ def test_no_two_lives_of_a_node_are_the_same_in_any_thread() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("-inf"), "1", [1]])
-def test_what_is_no_span_of_time_is_refused(seconds: Any) -> None:
+def test_an_impossible_number_of_seconds_is_refused(seconds: Any) -> None:
     with pytest.raises(ValueError, match="give 0 or more seconds, or None for no limit"):
         clock.check_seconds(seconds)
 

@@ -1,4 +1,4 @@
-"""What peers write reaches a terminal or a log spelt out: nothing in it is obeyed, and nothing is unseen."""
+"""Text of peers is escaped for terminals and logs: no control characters, and no invisible ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_is_spelt_out(sign: str) -> None:
     assert sign not in escaped_in_json(json.dumps(f"a{sign}b", ensure_ascii=False))
 
 
-def test_what_is_shown_says_which_it_was() -> None:
+def test_an_escaped_character_shows_its_number() -> None:
     assert visible("a\u202eb\x1bc\U000e0041d") == "a\\u202eb\\u001bc\\U000e0041d"
 
 
@@ -104,9 +104,7 @@ if len(sys.argv) > 2:
 
 
 @pytest.mark.parametrize("arguments", [(), ("a lifespan fails",), ("a lifespan fails", "and so does the program")])
-def test_what_a_server_that_runs_writes_for_people_holds_nothing_hostile(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_a_running_server_prints_no_control_characters(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     hostile = "".join(SEQUENCES) + "abc\u202egpj.exe\u200b\U000e0041\u2028\r"
     file = tmp_path / "server.py"
     file.write_text(PROGRAM.format(hostile=hostile))

@@ -1,4 +1,4 @@
-"""The pool that runs async handlers: as many tasks as there are handlers that wait, plus one; and none is used twice after a cancellation."""
+"""Worker tasks: as many as there are waiting handlers, plus one; a cancelled worker is not reused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sample_servers import Log, forever, shut_down, turns
 
 
 class Works(GenServer):
-    """Notes in which task it runs."""
+    """Records the task it runs in."""
 
     async def task(self) -> asyncio.Task[Any] | None:
         return asyncio.current_task()
@@ -55,7 +55,7 @@ class Works(GenServer):
         return 9
 
 
-async def test_one_worker_does_for_any_number_that_do_not_wait(node: Node) -> None:
+async def test_handlers_that_do_not_wait_share_one_worker(node: Node) -> None:
     refs = [await start(Log) for _ in range(1000)]
     for ref in refs:
         ref.cast(Log.do_async, nothing)
@@ -112,9 +112,7 @@ async def test_a_handler_that_cancels_its_own_task_spoils_it_for_itself_alone(no
 
 
 @pytest.mark.parametrize("turns_later", range(8))
-async def test_a_cancellation_that_comes_when_the_handler_is_long_gone_stops_nobody(
-    turns_later: int, node: Node
-) -> None:
+async def test_a_cancellation_after_the_handler_has_ended_stops_no_other_handler(turns_later: int, node: Node) -> None:
     refs = [await start(Works) for _ in range(10)]
     spoiled = await refs[0].call(Works.cancel_later, turns_later=turns_later)
     calls: list[asyncio.Future[Any]] = []

@@ -1,4 +1,4 @@
-"""The state machine that the cases of OTP's gen_statem suite drive, in both styles, and the words its tests share."""
+"""The state machine of the cases of OTP's gen_statem suite, in both styles, and helpers of its tests."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ class Mapped(GenStatem[str]):
 
 
 class Entered(Mapped):
-    """The same, told of each state that it enters."""
+    """The same with enter calls."""
 
     state_enter = True
 

@@ -1,4 +1,4 @@
-"""What of OTP's and Elixir's own suites is ported: the manifests beside this file, the tests that say so, and the page.
+"""Which cases of OTP's and Elixir's own suites are ported: reads the manifests beside this file and the marks of tests, and writes the page.
 
 A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
 
@@ -60,7 +60,7 @@ _ENTRY = re.compile(r"(port|differs|n/a|open)(?: \(([^)]+)\))?(?:: (\S.*))?")
 
 
 class BadManifest(Exception):
-    """A manifest that says nothing, or too much."""
+    """A wrong manifest."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The server that the cases of OTP's gen_server suite drive, and the words its tests share."""
+"""The server of the cases of OTP's gen_server suite, and helpers of its tests."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Stopped(Exception):
 
 
 class Crashed(Exception):
-    """What the server dies of when it crashes."""
+    """The error of a crashing server."""
 
 
 class Bailout(Exception):
-    """What a start dies of."""
+    """The error of a failing start."""
 
 
 class Parting(NamedTuple):
-    """Whom `terminate` tells."""
+    """The processes that `terminate` sends a message to."""
 
     pid: Pid
 

@@ -1,4 +1,4 @@
-"""The children that OTP's supervisor suite puts under its supervisors, and how its tests end them."""
+"""The children of OTP's supervisor suite, and helpers that end them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INFO = Shutdown("some info")
 
 
 class Died(Exception):
-    """What a worker dies of when it is told to."""
+    """The error of a worker that is told to crash."""
 
 
 class Worker(GenServer):
@@ -103,7 +103,7 @@ class Bad(GenServer):
 
 
 class Failing(Worker):
-    """Comes up the first time, and never again; or the other way round, or not at all for a while."""
+    """Starts the first time only, or all but the first time, or fails for a while."""
 
     def __init__(self, tries: list[str], outcomes: Callable[[int], str]) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Failing(Worker):
 
 
 class Dead(Worker):
-    """Comes up unless a switch says no, and takes its time to say so."""
+    """Starts slowly, unless a switch makes it fail."""
 
     def __init__(self, switch: dict[str, bool]) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ async def which(sup: Ref[Any]) -> list[tuple[Any, Pid | None]]:
 
 
 async def pid_of(sup: Ref[Any], id: str) -> Pid:
-    """Who that child is now."""
+    """The current pid of that child."""
     pid: Pid | None = dict(await which(sup))[id]
     assert pid is not None, f"{id} does not run"
     return pid
@@ -216,7 +216,7 @@ async def nothing_ends(me: Inbox, *pids: Pid) -> None:
 
 
 async def end(me: Inbox, who: Pid | Ref[Any], how: How) -> None:
-    """End a child by itself, and see that it ended so. Calls to its supervisor find that out afterwards."""
+    """End a child by a crash or exit of its own, and check its reason. Later calls find the supervisor informed."""
     pid = who if isinstance(who, Pid) else who.pid
     ref: Ref[Worker] = Ref(pid)
     down = monitor(pid)

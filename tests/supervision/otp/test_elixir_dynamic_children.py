@@ -54,7 +54,7 @@ async def crowd(intensity: int = MANY, **options: Any) -> Ref[DynamicSupervisor]
 
 
 async def settled(sup: Ref[Any]) -> None:
-    """The supervisor has tried to restart whom it could, a few times over."""
+    """Wait until the supervisor has tried its restarts several times."""
     for _ in range(5):
         await which_children(sup)
 
@@ -93,7 +93,7 @@ async def test_the_reason_of_its_end_says_whether_a_child_is_restarted(
 
 
 class Second(GenServer):
-    """Comes up at first; what it does when it is restarted is for the test to say."""
+    """Starts at first; the test decides the outcome of its restarts."""
 
     def __init__(self, answer: str, tries: list[str]) -> None:
         tries.append(answer)
@@ -108,7 +108,7 @@ class Second(GenServer):
 @pytest.mark.otp("dynamic_supervisor_test", "start_child/2 child is restarted with different values")
 @pytest.mark.parametrize(("answer", "left"), [("ok", [1, 1]), ("ignore", [0, 0]), ("error", [1, 0])])
 @among
-async def test_what_a_restart_comes_to_decides_what_is_kept_of_the_child(
+async def test_the_outcome_of_a_restart_decides_whether_the_child_is_kept(
     me: Inbox, answer: str, left: list[int]
 ) -> None:
     sup = await crowd()
@@ -185,7 +185,7 @@ async def test_a_child_that_never_comes_up_again_ends_its_supervisor(me: Inbox, 
 
 
 async def ended(me: Inbox, specs: list[ChildSpec[Any]]) -> list[ExitReason]:
-    """What children of these specs end of when their supervisor is shut down."""
+    """The exit reasons of children when their supervisor is shut down."""
     sup = await crowd()
     pids: list[Pid] = [(await start_child(sup, spec)).pid for spec in specs]
     for pid in pids:
@@ -248,7 +248,7 @@ async def test_only_those_that_are_too_slow_are_killed(me: Inbox) -> None:
 @pytest.mark.otp("dynamic_supervisor_test", "terminate_child/2 terminates child with integer shutdown")
 @pytest.mark.parametrize(("patience", "reason"), [("brutal_kill", KILLED), (1000, SHUTDOWN)])
 @among
-async def test_one_child_is_stopped_and_forgotten(me: Inbox, patience: Patience, reason: ExitReason) -> None:
+async def test_a_terminated_child_is_stopped_and_forgotten(me: Inbox, patience: Patience, reason: ExitReason) -> None:
     sup = await crowd()
     ref = await start_child(sup, idle(shutdown=patience))
     link(ref)
@@ -261,7 +261,7 @@ async def test_one_child_is_stopped_and_forgotten(me: Inbox, patience: Patience,
 
 @pytest.mark.otp("dynamic_supervisor_test", "terminate_child/2 terminates restarting child")
 @among
-async def test_one_that_is_being_restarted_is_stopped_by_the_pid_that_it_had(me: Inbox) -> None:
+async def test_a_restarting_child_is_stopped_by_its_last_pid(me: Inbox) -> None:
     switch = {"fail": False}
     sup = await crowd()
     ref = await start_child(sup, child(Dead, switch))

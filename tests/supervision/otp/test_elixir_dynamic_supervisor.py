@@ -63,7 +63,7 @@ async def crowd(intensity: int = MANY, **options: Any) -> Ref[DynamicSupervisor]
 
 
 async def settled(sup: Ref[Any]) -> None:
-    """The supervisor has tried to restart whom it could, a few times over."""
+    """Wait until the supervisor has tried its restarts several times."""
     for _ in range(5):
         await which_children(sup)
 
@@ -73,7 +73,7 @@ async def settled(sup: Ref[Any]) -> None:
 
 @pytest.mark.otp("dynamic_supervisor_test", "can be supervised directly")
 @among
-async def test_it_stands_under_a_supervisor_itself(me: Inbox) -> None:
+async def test_the_supervisor_can_be_a_child_itself(me: Inbox) -> None:
     sup = await start_link(Supervisor, [child(DynamicSupervisor).but(name="crowd")])
     assert await which_children("crowd") == []
     await shut_down(me, sup)
@@ -116,7 +116,7 @@ async def test_by_itself_it_allows_one_restart_in_five_seconds_and_any_number_of
 
 
 class Shy(DynamicSupervisor):
-    """Decides not to run."""
+    """Its `init` returns `IGNORE`."""
 
     def init(self) -> Any:
         return IGNORE
@@ -156,7 +156,7 @@ async def test_an_init_may_fail_or_say_no(me: Inbox) -> None:
 
 @pytest.mark.otp("dynamic_supervisor_test", "start_link/3 with registered process")
 @among
-async def test_it_has_its_name_and_its_link_and_gives_both_back(me: Inbox) -> None:
+async def test_the_supervisor_has_a_name_and_a_link_and_gives_both_back(me: Inbox) -> None:
     sup = await Options(name="crowd").start_link(DynamicSupervisor)
     process = sup._find()
     assert me._process in links.linked(process)
@@ -169,7 +169,7 @@ async def test_it_has_its_name_and_its_link_and_gives_both_back(me: Inbox) -> No
 
 @pytest.mark.otp("dynamic_supervisor_test", "start_link/3 sets initial call to the same as a regular supervisor")
 @among
-async def test_whoever_draws_a_tree_takes_it_for_a_supervisor(me: Inbox) -> None:
+async def test_the_tree_shows_a_dynamic_supervisor_as_a_supervisor(me: Inbox) -> None:
     kinds: list[Any] = [Supervisor, DynamicSupervisor]
     for kind in kinds:
         sup = await start_link(kind)
@@ -185,7 +185,7 @@ REF, MORE = "a handle", "a handle, and more"
 
 
 async def run(answer: Any) -> Any:
-    """A start function that gives back what it is told to, or raises it."""
+    """A start function that returns or raises a given value."""
     if isinstance(answer, BaseException):
         raise answer
     ref = await start_link(Idle)
@@ -220,7 +220,7 @@ async def test_a_child_is_started_by_a_function_or_by_its_class(me: Inbox, spec:
 
 @pytest.mark.otp("dynamic_supervisor_test", "start_child/2 with different returns")
 @among
-async def test_whoever_starts_a_child_gets_what_its_start_returned(me: Inbox) -> None:
+async def test_start_child_returns_what_the_start_function_returned(me: Inbox) -> None:
     sup = await crowd()
     ref, extra = await start_child(sup, gives(MORE))
     assert (is_alive(ref), extra) == (True, "extra")
@@ -252,7 +252,7 @@ async def test_whatever_a_start_raises_is_a_failed_start(me: Inbox) -> None:
 
 @pytest.mark.otp("dynamic_supervisor_test", "start_child/2 with max_children")
 @among
-async def test_it_may_take_no_children_at_all(me: Inbox) -> None:
+async def test_max_children_may_be_zero(me: Inbox) -> None:
     sup = await crowd(max_children=0)
     with pytest.raises(MaxChildren):
         await start_child(sup, idle())

@@ -1,4 +1,4 @@
-"""A process that was started by hand, and then becomes a server."""
+"""Processes that are started as routines and become servers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 async def by_hand(name: Any = None, claim: Any = None, first: NoReply | None = None) -> None:
-    """Set up what a server needs, say so, and be one."""
+    """Prepare, acknowledge the start, and become a server."""
     trap_exit()
     if isinstance(name, str):
         register(name)
@@ -135,7 +135,7 @@ async def test_a_server_with_a_name_and_no_timeout_lives_on() -> None:
 
 
 @pytest.mark.otp("gen_server_SUITE", "spec_init")
-async def test_what_is_no_process_of_its_own_cannot_become_a_server() -> None:
+async def test_only_a_spawned_process_can_become_a_server() -> None:
     with pytest.raises(NotAnActor):
         become(Subject())
     async with inbox():
@@ -156,7 +156,7 @@ async def test_a_process_becomes_a_server_without_a_starter_who_waits(node: Node
     assert await ref.call(Subject.ping) == "pong"
 
 
-async def test_a_process_that_nobody_waits_for_may_acknowledge_all_the_same() -> None:
+async def test_acknowledge_without_a_waiting_starter_is_a_no_op() -> None:
     async def main() -> None:
         acknowledge()
         become(Subject())
@@ -165,7 +165,7 @@ async def test_a_process_that_nobody_waits_for_may_acknowledge_all_the_same() ->
     assert await ref.call(Subject.ping) == "pong"
 
 
-async def test_what_comes_first_comes_before_messages_that_were_sent_earlier() -> None:
+async def test_the_first_action_of_become_comes_before_earlier_messages() -> None:
     async with inbox() as me:
 
         async def main() -> None:
@@ -212,7 +212,7 @@ async def test_a_server_made_by_hand_knows_its_parent_by_pid_whatever_it_is_call
         assert await me.receive(timeout=1) == (ref.pid, "stopped")
 
 
-async def test_who_was_killed_has_not_started_whatever_its_code_says_on_its_way_out() -> None:
+async def test_a_killed_routine_has_not_started_whatever_it_acknowledges_while_unwinding() -> None:
     begun: asyncio.Future[Pid] = asyncio.get_running_loop().create_future()
 
     async def main() -> None:

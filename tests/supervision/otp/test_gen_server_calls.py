@@ -167,7 +167,7 @@ class Queued(Subject):
 
 
 class Exchange(GenServer):
-    """Gives its callers away."""
+    """Passes its callers on to another process."""
 
     def __init__(self, to: Callable[[Caller[Any]], object]) -> None:
         self.to = to
@@ -245,7 +245,7 @@ async def test_several_are_asked_at_once_and_answer_in_the_order_they_were_named
         assert all(isinstance(end.reason, Crash) and isinstance(end.reason.error, Stopped) for end in ends)
 
 
-async def test_whoever_does_not_answer_is_named_with_the_reason_and_spoils_nothing() -> None:
+async def test_a_server_that_does_not_answer_is_missing_with_its_reason() -> None:
     async with inbox() as me:
         alive, dead, slow = [await start(Subject) for _ in range(3)]
         await stop(dead)
@@ -255,11 +255,11 @@ async def test_whoever_does_not_answer_is_named_with_the_reason_and_spoils_nothi
                 raise Stopped
 
         crashing: Ref[Any] = await start(Crashing)
-        nobody: Ref[Subject] = Ref("nobody")
+        missing: Ref[Subject] = Ref("missing")
         late = slow.within(0.05)
-        answers = await multi_call([nobody, alive, dead, crashing, late], Subject.delayed_answer, 0.1)
+        answers = await multi_call([missing, alive, dead, crashing, late], Subject.delayed_answer, 0.1)
         assert answers.replies == {alive: "delayed"}
-        assert list(answers.missing) == [nobody, dead, crashing, late]
+        assert list(answers.missing) == [missing, dead, crashing, late]
         assert [type(error) for error in answers.missing.values()] == [
             NotRegistered,
             ProcessExited,
@@ -270,8 +270,8 @@ async def test_whoever_does_not_answer_is_named_with_the_reason_and_spoils_nothi
         assert me.pending() == ()
 
 
-async def test_a_call_to_nobody_says_so() -> None:
-    by_name: Ref[Subject] = Ref("nobody")
+async def test_a_call_to_an_unregistered_name_is_an_error() -> None:
+    by_name: Ref[Subject] = Ref("missing")
     with pytest.raises(NotRegistered):
         await by_name.call(Subject.ping)
     ref = await start(Subject)
@@ -291,7 +291,7 @@ async def test_an_answer_that_is_nobodys_is_not_unexpected_either(node: Node) ->
 
 
 class Asking(GenServer):
-    """Asks others, and does not wait for long."""
+    """Calls other servers with a short timeout."""
 
     async def ask(self, other: Ref[Subject]) -> str:
         try:

@@ -1,4 +1,4 @@
-"""What a crash is, who hears of it, and what is told."""
+"""Crashes: their reasons, the processes that are told, and the reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 async def dies_of(asked: Any) -> ExitReason:
-    """The reason that the caller hears."""
+    """The reason that the caller gets."""
     with pytest.raises(ProcessExited) as exited:
         await asked
     return exited.value.reason
@@ -70,7 +70,7 @@ async def test_a_server_that_shuts_down_in_a_call_tells_caller_and_link_and_repo
 @pytest.mark.otp("gen_server_SUITE", "crash")
 @pytest.mark.otp("gen_server_SUITE", "error_format_status")
 @pytest.mark.parametrize("kind", ["alone", "linked"])
-async def test_a_crash_is_told_to_everybody_with_one_reason_and_reported_once(kind: str, node: Node) -> None:
+async def test_a_crash_has_one_reason_for_all_watchers_and_one_report(kind: str, node: Node) -> None:
     reports: list[Report] = []
     node.reports.subscribe(reports.append)
     error = Crashed("in a call")

@@ -1,4 +1,4 @@
-"""Looking into a server, and changing what is found there."""
+"""Introspection of a server, and changes of its state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Keeper(GenServer):
-    """Keeps one thing in a slot, and others as they come."""
+    """Has a slot and a dict."""
 
     __slots__ = ("__dict__", "kept", "never_set")
 
@@ -101,7 +101,7 @@ class Strict(GenServer):
         self.one, self.two = 1, 2
 
 
-async def test_what_has_no_place_in_the_server_replaces_nothing() -> None:
+async def test_a_state_with_an_unknown_slot_replaces_nothing() -> None:
     ref = await start(Strict)
     with pytest.raises(AttributeError):
         await introspect.replace_state(ref, lambda _: {"one": 10, "maybe": 2, "three": 3})
@@ -144,9 +144,9 @@ async def test_a_suspended_server_with_a_bounded_mailbox_says_no_when_it_is_full
     assert [ref.send("kept") for _ in range(3)] == [True, True, False]
 
 
-async def test_nobody_and_no_server_cannot_be_looked_into() -> None:
+async def test_introspection_of_a_missing_process_or_a_routine_is_an_error() -> None:
     with pytest.raises(NotRegistered):
-        await introspect.get_state("nobody")
+        await introspect.get_state("missing")
     async with inbox() as me:
         with pytest.raises(ActorError, match="is no server"):
             await introspect.get_state(me)

@@ -1,4 +1,4 @@
-"""How the end of a server, and a message that it has no callback for, read in a log."""
+"""Log records of crashes, and of messages without a callback."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def crashed(ref: Ref[Subject], error: BaseException) -> None:
 @pytest.mark.otp("gen_server_SUITE", "format_log_1")
 @pytest.mark.otp("gen_server_SUITE", "format_log_2")
 @pytest.mark.otp("gen_server_SUITE", "format_log_with_process_label")
-async def test_a_crash_reads_who_why_over_what_in_which_state_and_for_whom(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_logged_crash_names_process_reason_message_state_and_client(caplog: pytest.LogCaptureFixture) -> None:
     async with inbox() as me:
         ref = await Options(label="the subject").start(Subject, None, FIFTEEN[:3])
         await crashed(ref, Crashed("on the spot"))
@@ -61,7 +61,7 @@ async def test_a_crash_reads_who_why_over_what_in_which_state_and_for_whom(caplo
 
 @pytest.mark.otp("gen_server_SUITE", "format_log_1")
 @pytest.mark.otp("gen_server_SUITE", "format_log_2")
-async def test_what_is_long_is_cut_in_message_and_state(caplog: pytest.LogCaptureFixture) -> None:
+async def test_long_texts_are_cut_in_message_and_state(caplog: pytest.LogCaptureFixture) -> None:
     ref = await start(Subject, None, FIFTEEN)
     with pytest.raises(ProcessExited):
         await ref.ask(FIFTEEN)

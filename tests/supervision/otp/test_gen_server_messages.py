@@ -1,4 +1,4 @@
-"""Casts, plain messages, broadcasts, and what a server does next before any of them."""
+"""Casts, plain messages, broadcasts, and continuations, which come first."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ async def test_a_message_is_handled_wakes_later_and_stops(kind: str) -> None:
 
 @pytest.mark.otp("gen_server_SUITE", "cast")
 @pytest.mark.otp("gen_server_SUITE", "info")
-async def test_telling_nobody_is_no_error() -> None:
+async def test_telling_a_missing_process_is_no_error() -> None:
     ref = await start(Subject)
     kill(ref)
     await wait_down(ref)
-    nobody: Ref[Subject] = Ref("nobody")
-    for each in (ref, nobody):
+    missing: Ref[Subject] = Ref("missing")
+    for each in (ref, missing):
         assert not each.tell("anything")
         assert not each.send("anything")
         assert not each.cast(Subject.ping)
-    assert not send("nobody", "anything")
+    assert not send("missing", "anything")
 
 
 class Room(Subject):
-    """Tells when it is told something."""
+    """Reports each message to a process."""
 
     def tell_me(self, pid: Pid, what: str) -> None:
         send(pid, (self.pid, what))
 
 
 @pytest.mark.otp("gen_server_SUITE", "abcast")
-async def test_a_broadcast_reaches_all_that_are_there_and_waits_for_nobody() -> None:
+async def test_a_broadcast_reaches_all_living_servers_without_waiting() -> None:
     async with inbox() as me:
         first = await Options(name="my_test_name").start(Room)
         second = await start(Room)
@@ -84,10 +84,10 @@ async def test_a_broadcast_reaches_all_that_are_there_and_waits_for_nobody() -> 
         kill(gone)
         await wait_down(gone)
         by_name: Ref[Room] = Ref("my_test_name")
-        nobody: Ref[Room] = Ref("nobody")
-        abcast([by_name, gone, nobody, second], Room.tell_me, me.pid, "everybody")
+        missing: Ref[Room] = Ref("missing")
+        abcast([by_name, gone, missing, second], Room.tell_me, me.pid, "all")
         told = {await me.receive(timeout=1) for _ in range(2)}
-        assert told == {(first.pid, "everybody"), (second.pid, "everybody")}
+        assert told == {(first.pid, "all"), (second.pid, "all")}
 
 
 @pytest.mark.otp("gen_server_SUITE", "abcast")
@@ -122,7 +122,7 @@ async def follows(me: Inbox, ref: Ref[Any], *words: str) -> None:
 
 
 @pytest.mark.otp("gen_server_SUITE", "continue")
-async def test_what_is_to_be_done_next_is_done_before_what_was_sent_earlier() -> None:
+async def test_a_continue_comes_before_earlier_messages() -> None:
     async with inbox() as me:
         ref = await start_link(Subject, (Continue(me.pid), "after"))
         await follows(me, ref, "continue", "after")

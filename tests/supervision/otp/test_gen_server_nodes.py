@@ -1,4 +1,4 @@
-"""Servers on other nodes: stopped, called, asked all at once and told, while their nodes are there and when they are not.
+"""Servers on other nodes: stop, calls, multi-calls and casts, with reachable and unreachable nodes.
 
 A global name is a key of a `Registry` on the node that asks; the nodes are real ones, with real links between them.
 """
@@ -54,7 +54,7 @@ def at(node: str) -> Ref[Subject]:
 
 
 async def gone(who: Any, reason: object) -> None:
-    """The caller is told that no process is there, and why."""
+    """The error of a missing process, with its reason."""
     with pytest.raises(ProcessExited) as caught:
         await stop(who)
     assert caught.value.reason == reason
@@ -73,7 +73,7 @@ async def unanswered(who: Ref[Subject], *reasons: object) -> None:
 @pytest.mark.otp("gen_server_SUITE", "stop8")
 async def test_a_server_of_another_node_is_stopped_by_its_pid() -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
             await stop(ref)
@@ -86,7 +86,7 @@ async def test_a_server_of_another_node_is_stopped_by_its_pid() -> None:
 @pytest.mark.otp("gen_server_SUITE", "stop9")
 async def test_a_server_of_another_node_is_stopped_by_its_name() -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             ref = await launch_on("two", Options(name=NAME), Subject)
             await stop(at("two"))
@@ -99,7 +99,7 @@ async def test_a_server_of_another_node_is_stopped_by_its_name() -> None:
 @pytest.mark.otp("gen_server_SUITE", "stop10")
 async def test_a_server_of_another_node_is_stopped_by_its_name_in_a_registry() -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             registry = await start(Registry)
             name = via(registry, NAME)
@@ -158,7 +158,7 @@ async def test_a_name_in_a_registry_whose_node_is_gone() -> None:
     async with two_nodes.here() as one:
         registry = await start(Registry)
         name: Ref[Subject] = Ref(via(registry, NAME))
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
             await registry.call(Registry.register, NAME, ref.pid)
@@ -172,7 +172,7 @@ async def test_a_name_in_a_registry_whose_node_is_gone() -> None:
 @pytest.mark.otp("gen_server_SUITE", "call_remote_n2")
 async def test_a_pid_whose_node_is_gone() -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", Subject)
         await unanswered(ref, NO_CONNECTION)
@@ -181,7 +181,7 @@ async def test_a_pid_whose_node_is_gone() -> None:
 @pytest.mark.otp("gen_server_SUITE", "call_remote_n3")
 async def test_a_name_on_a_node_that_is_gone() -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             await launch_on("two", Options(name=NAME), Subject)
             assert await at("two").call(Subject.started) == "ok"
@@ -213,7 +213,7 @@ async def test_servers_of_one_name_on_five_nodes_are_asked_at_once() -> None:
     async with two_nodes.here() as one, AsyncExitStack() as stack:
         names = [f"node{number}" for number in range(5)]
         for name in names:
-            two = await stack.enter_async_context(two_nodes.far(name))
+            two = await stack.enter_async_context(two_nodes.other_node(name))
             await one.connect(two.peers.addresses)
             await launch_on(name, Options(name=NAME), Subject)
         refs = [at(name) for name in names]
@@ -233,10 +233,10 @@ async def test_servers_of_one_name_on_five_nodes_are_asked_at_once() -> None:
 
 
 @pytest.mark.otp("gen_server_SUITE", "multicall_down")
-async def test_a_node_that_cannot_be_reached_is_missing_and_holds_up_nobody() -> None:
+async def test_an_unreachable_node_is_missing_and_delays_no_other() -> None:
     async with two_nodes.pair() as (one, _):
         await launch_on("two", Options(name=NAME), Subject)
-        one.introduce("down", ("unix:@nobody-is-here",))
+        one.introduce("down", ("unix:@missing",))
         begun = time.perf_counter()
         refs = [at("down"), at("two"), at("unheard-of")]
         answers = await multi_call(refs, Subject.started)
@@ -257,7 +257,11 @@ async def test_a_node_of_another_version_is_refused_in_words_and_is_missing(olde
             key, mine = super().greet()
             return key, Greeting(sealing.VERSION - older, *tuple(mine.__getattribute__(name) for name in FIELDS))
 
-    async with two_nodes.here() as one, two_nodes.far("now") as now, two_nodes.far("old", peers=Older) as old:
+    async with (
+        two_nodes.here() as one,
+        two_nodes.other_node("now") as now,
+        two_nodes.other_node("old", peers=Older) as old,
+    ):
         await one.connect(now.peers.addresses)
         for node in ("now", "old"):
             await (now if node == "now" else old).do(_named, Subject)
@@ -287,7 +291,7 @@ async def _named(server: type[Subject]) -> None:
 @pytest.mark.otp("gen_server_SUITE", "multicall_recv_opt_noconnection")
 @pytest.mark.parametrize("outcome", ["success", "timeout", "noconnection"])
 async def test_a_long_mailbox_makes_the_asking_of_several_no_slower(outcome: str) -> None:
-    async with two_nodes.pair() as (one, two), two_nodes.far("three") as three, inbox() as me:
+    async with two_nodes.pair() as (one, two), two_nodes.other_node("three") as three, inbox() as me:
         await one.connect(three.peers.addresses)
         refs = [at("two"), at("three")]
         for node in ("two", "three"):
@@ -312,7 +316,7 @@ async def test_a_long_mailbox_makes_the_asking_of_several_no_slower(outcome: str
         for number in range(100_000):
             send(me.pid, number)
         full = min([await ask() for _ in range(20)])
-        assert full < 10 * empty + 0.001, "answers do not pass the mailbox, so nobody looks through it for them"
+        assert full < 10 * empty + 0.001, "answers do not pass the mailbox, so it is not searched for them"
         assert len(me.pending()) == 100_000
         assert two.name == "two"
         assert is_alive(at("two"))

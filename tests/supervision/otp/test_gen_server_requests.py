@@ -1,4 +1,4 @@
-"""Requests that are sent now and waited for later: one, and several in a collection."""
+"""Requests that are sent now and awaited later, alone and in collections."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 
 async def ended(asked: Request[Any]) -> ExitReason:
-    """Why there is no answer."""
+    """The reason of a missing reply."""
     with pytest.raises(ProcessExited) as exited:
         await asked.wait()
     return exited.value.reason
 
 
 @pytest.mark.otp("gen_server_SUITE", "send_request")
-async def test_what_is_asked_now_is_answered_later() -> None:
+async def test_a_request_sent_now_is_answered_later() -> None:
     ref = await Options(name="my_test_name").start(Subject)
     by_name: Ref[Subject] = Ref("my_test_name")
     assert await request(by_name, Subject.started).wait() == "ok"
@@ -81,7 +81,7 @@ async def test_a_wait_that_was_too_short_leaves_the_request_open() -> None:
 
 
 @pytest.mark.otp("gen_server_SUITE", "send_request")
-async def test_whoever_is_not_there_is_told_in_the_waiting_and_not_in_the_sending() -> None:
+async def test_a_missing_process_raises_when_the_request_is_awaited() -> None:
     ref = await start(Subject)
     asked = ask_later(ref, "badreturn")
     with pytest.raises(ProcessExited) as exited:
@@ -89,8 +89,8 @@ async def test_whoever_is_not_there_is_told_in_the_waiting_and_not_in_the_sendin
     assert isinstance(exited.value.__cause__, BadReturn)
     assert await ended(request(ref, Subject.started)) == NO_PROCESS
 
-    nobody: list[Ref[Subject]] = [Ref("nobody"), Ref(via(await start(Registry), "nobody"))]
-    for each in nobody:
+    missing: list[Ref[Subject]] = [Ref("missing"), Ref(via(await start(Registry), "missing"))]
+    for each in missing:
         with pytest.raises(NotRegistered):
             await request(each, Subject.started).wait()
     elsewhere: list[Ref[Subject]] = [Ref(On("my_test_name", "unknown")), Ref(Pid("unknown", 1, 1))]
@@ -105,9 +105,9 @@ async def test_a_name_in_a_registry_that_does_not_run_is_refused_in_the_sending(
         reason = Crash(Stopped("foo2"))
         exit(registry, reason)
         assert await me.receive() == Exit(registry.pid, reason)
-        nobody: Ref[Subject] = Ref(via(registry, "nobody"))
+        missing: Ref[Subject] = Ref(via(registry, "missing"))
         with pytest.raises(ActorError):
-            request(nobody, Subject.started)
+            request(missing, Subject.started)
 
 
 async def three(delays: tuple[float, float, float]) -> tuple[list[Ref[Subject]], Request[Any], Requests]:
@@ -123,7 +123,7 @@ async def three(delays: tuple[float, float, float]) -> tuple[list[Ref[Subject]],
 
 
 async def labels(asked: Requests, *limits: float | None) -> list[Any]:
-    """Who answers, in order; the collection shrinks by each."""
+    """The labels in the order of replies; the collection shrinks by each."""
     found: list[Any] = []
     for limit in limits:
         size = len(asked)
@@ -222,5 +222,5 @@ async def test_a_bad_time_is_refused_also_when_there_is_nothing_to_wait_for(make
 
 
 def answered() -> Request[Any]:
-    nobody: Ref[Subject] = Ref("nobody")
-    return request(nobody, Subject.started)
+    missing: Ref[Subject] = Ref("missing")
+    return request(missing, Subject.started)

@@ -155,7 +155,7 @@ async def test_a_name_belongs_to_one_server_and_is_free_when_that_is_gone(kind: 
 
 
 class Grabbing(Subject):
-    """Takes hold of something that only one can have, then fails to start."""
+    """Takes an exclusive resource, then fails to start."""
 
     async def init(self) -> Any:
         register("grabbed")

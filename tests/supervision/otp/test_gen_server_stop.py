@@ -52,7 +52,7 @@ async def test_a_stopped_server_is_gone_when_stop_returns() -> None:
 
 
 @pytest.mark.otp("gen_server_SUITE", "stop2")
-async def test_an_abnormal_reason_that_was_asked_for_is_no_error_for_whoever_asked(node: Node) -> None:
+async def test_a_requested_abnormal_reason_is_no_error_for_the_caller_of_stop(node: Node) -> None:
     reports = crash_reports(node)
     reason = Crash(Stopped())
     async with inbox() as me:

@@ -42,7 +42,7 @@ SOURCES = ["call", "cast", "message"]
 
 
 def timeout(me: Inbox, seconds: float | None, form: str = "relative") -> EventTimeout:
-    """An event timeout that the inbox hears of."""
+    """An event timeout whose message is sent to the inbox."""
     message = (me.pid, "handle")
     if form == "absolute" and seconds is not None:
         return EventTimeout(asyncio.get_running_loop().time() + seconds, message, absolute=True)
@@ -55,7 +55,7 @@ def through(way: str, first: EventTimeout) -> Any:
 
 
 async def started(by: str, first: Any, *before: Any) -> Ref[Subject]:
-    """A server whose beginning asks for `first`, after it has sent itself what is to wait."""
+    """A server whose `init` returns `first`, after sending itself messages."""
     if by == "init":
         return await start_link(Subject, (first, *before) if before else first)
 
@@ -68,7 +68,7 @@ async def started(by: str, first: Any, *before: Any) -> Ref[Subject]:
 
 
 async def ask_for(source: str, ref: Ref[Subject], me: Inbox, first: Any, *before: Any) -> None:
-    """Have a callback return `first`, after it has sent itself what is to wait."""
+    """Make a callback return `first`, after sending itself messages."""
     if source == "call":
         assert await ref.ask(("do", first, *before)) == "ok"
     else:
@@ -100,9 +100,7 @@ async def stopped(me: Inbox, ref: Ref[Subject]) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", VIA)
 @pytest.mark.parametrize("by", BY)
-async def test_a_timeout_asked_for_at_the_start_comes_though_somebody_looks_inside(
-    by: str, way: str, form: str
-) -> None:
+async def test_an_init_timeout_comes_despite_introspection(by: str, way: str, form: str) -> None:
     async with inbox() as me:
         ref = await started(by, through(way, timeout(me, 0.5, form)))
         await asyncio.sleep(0.3)
@@ -230,12 +228,12 @@ async def test_an_idle_timeout_of_zero_yields_to_a_message_that_waits() -> None:
         lambda: Reply("ok", then="later"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_done_next_is_refused_where_it_is_asked_for(make: Callable[[], Any]) -> None:
+def test_an_impossible_next_step_is_refused_where_it_is_made(make: Callable[[], Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         make()
 
 
-async def test_a_bad_action_crashes_the_server_before_anybody_is_answered() -> None:
+async def test_a_bad_action_crashes_the_server_before_its_caller_is_answered() -> None:
     class Wrong(Subject):
         def ping(self) -> Any:
             return Reply("pong", then="later")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""In which order a state machine gets its events: those it puts there itself, those it postponed, and its timers'."""
+"""The order of events of a state machine: inserted ones, postponed ones, and timeouts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 async def heard(me: Inbox) -> list[Any]:
-    """What has come, until nothing more does."""
+    """The messages until no more come."""
     await asyncio.sleep(0.5)
     return [await me.receive() for _ in range(len(me))]
 
@@ -135,7 +135,7 @@ async def test_a_state_is_told_when_it_is_entered_and_again_when_that_is_repeate
 
 
 @pytest.mark.otp("gen_statem_SUITE", "event_order")
-async def test_what_is_inserted_comes_before_what_was_postponed_and_either_before_a_timeout() -> None:
+async def test_inserted_events_come_before_postponed_ones_and_both_before_a_timeout() -> None:
     def begin(machine: Mapped, event: Event) -> Any:
         match event:
             case TellEvent():
@@ -300,7 +300,17 @@ async def test_every_kind_of_event_can_be_put_there() -> None:
     functions: Any = {"start1": begin, "start2": start2, **dict.fromkeys(range(9), state)}
     async with inbox() as me:
         ref = await start_link(Mapped, Next("start1", NextEvent(Internal(0))), functions)
-        kinds = ["Internal", "StateTimeout", "EventTimeout", "Info", "Tell", "Cast", "GenericTimeout", "Call", "Ask"]
+        kinds = [
+            "Internal",
+            "StateTimeout",
+            "EventTimeout",
+            "Info",
+            "TellEvent",
+            "Cast",
+            "GenericTimeout",
+            "Call",
+            "AskEvent",
+        ]
         assert await ref.ask("stop") == kinds
         assert await heard(me) == [Exit(ref.pid, Shutdown())]
         await is_gone(ref)

@@ -1,4 +1,4 @@
-"""Looking into a state machine, changing what is found there, and how its end reads in a log."""
+"""Introspection of a state machine, changes of its state, and the log records of its crash."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_the_end_of_a_machine_reads_with_all_that_it_had_before_it(
         "last message: continue Internal(content='crash')",
         "state='start'",
         "queued=(Internal(content=[0, 1, 2,",
-        "postponed=(Tell(request='postpone'),)",
+        "postponed=(TellEvent(request='postpone'),)",
         "timers=(GenericTimeout(name='t', content='message'),)",
         "data={'token': <hidden>}",
     ):

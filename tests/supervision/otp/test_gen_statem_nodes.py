@@ -1,4 +1,4 @@
-"""State machines on another node, stopped while it is there and when it is gone."""
+"""State machines on another node, stopped while it is reachable and after it was lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAME = "to_stop"
 
 
 async def gone(who: Any, reason: object) -> None:
-    """The caller is told that no process is there, and why."""
+    """The error of a missing process, with its reason."""
     with pytest.raises(ProcessExited) as caught:
         await stop(who)
     assert caught.value.reason == reason
@@ -43,7 +43,7 @@ async def gone(who: Any, reason: object) -> None:
 @pytest.mark.otp("gen_statem_SUITE", "stop8")
 async def test_a_machine_of_another_node_is_stopped_by_its_pid(style: type[Any]) -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             ref = await start_on("two", style)
             await stop(ref)
@@ -56,7 +56,7 @@ async def test_a_machine_of_another_node_is_stopped_by_its_pid(style: type[Any])
 @pytest.mark.otp("gen_statem_SUITE", "stop9")
 async def test_a_machine_of_another_node_is_stopped_by_its_name(style: type[Any]) -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             await launch_on("two", Options(name=NAME), style)
             await stop(On(NAME, "two"))
@@ -68,7 +68,7 @@ async def test_a_machine_of_another_node_is_stopped_by_its_name(style: type[Any]
 @pytest.mark.otp("gen_statem_SUITE", "stop10")
 async def test_a_machine_of_another_node_is_stopped_by_its_name_in_a_registry(style: type[Any]) -> None:
     async with two_nodes.here() as one:
-        async with two_nodes.far() as two:
+        async with two_nodes.other_node() as two:
             await one.connect(two.peers.addresses)
             registry = await start(Registry)
             name = via(registry, NAME)

@@ -1,4 +1,4 @@
-"""Callers of a state machine that are answered later, by others, or all at once."""
+"""Replies of a state machine that come later, from another process, or together."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def three(
 
 
 async def labels(asked: Requests, *limits: float | None) -> list[Any]:
-    """Who answers, in order; the collection shrinks by each."""
+    """The labels in the order of replies; the collection shrinks by each."""
     found: list[Any] = []
     for limit in limits:
         answered = await asked.next(limit)

@@ -239,7 +239,7 @@ async def test_events_that_come_next_keep_their_order(style: type[Any]) -> None:
 
 
 async def by_hand(name: Any = None, claim: Any = None) -> None:
-    """Set up what a machine needs, say so, and be one."""
+    """Prepare, acknowledge the start, and become a machine."""
     trap_exit()
     if isinstance(name, str):
         register(name)
@@ -282,7 +282,7 @@ async def test_the_starter_of_a_process_that_becomes_a_machine_is_its_parent() -
 
 
 @pytest.mark.otp("gen_statem_SUITE", "enter_loop")
-async def test_what_is_no_process_of_its_own_cannot_become_a_machine() -> None:
+async def test_only_a_spawned_process_can_become_a_machine() -> None:
     async with inbox():
         with pytest.raises(ActorError, match="only a process made by"):
             become(Board())

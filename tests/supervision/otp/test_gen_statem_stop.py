@@ -1,4 +1,4 @@
-"""The end of a state machine: stopped from outside or by itself, in order and not, and what it may not return."""
+"""Exits of a state machine: stopped by others or by itself, in order and not, and wrong results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_stopped_machine_is_gone_when_stop_returns(style: type[Any]) -> 
 
 @pytest.mark.otp("gen_statem_SUITE", "stop2")
 @styles
-async def test_an_abnormal_reason_that_was_asked_for_is_no_error_for_whoever_asked(style: type[Any]) -> None:
+async def test_a_requested_abnormal_reason_is_no_error_for_the_caller_of_stop(style: type[Any]) -> None:
     reason = Crash(Stopped())
     async with inbox() as me:
         ref, watch = await start_monitor(style)

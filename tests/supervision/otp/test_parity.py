@@ -1,4 +1,4 @@
-"""Every case of the suites is accounted for, and the page says so."""
+"""Every case of the suites is accounted for, and the page is up to date."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_mark_that_cannot_be_read_is_refused() -> None:
         list(parity.marks_in("t.py", "@pytest.mark.otp(SUITE, 'b')\ndef test_it(): ..."))
 
 
-def test_what_differs_needs_a_test_and_is_not_counted_as_ported_and_what_is_open_needs_none() -> None:
+def test_a_differing_case_needs_a_test_and_an_open_one_needs_none() -> None:
     text = MANIFEST.replace('start = "port"', 'start = "differs: it does the opposite of that"').replace(
         '"port: it raises | instead"', '"open: nothing of ours does that"'
     )

@@ -1,4 +1,4 @@
-"""Children that are added, stopped, restarted, deleted and looked at; specs and flags that cannot be."""
+"""Children that are added, stopped, restarted, deleted and inspected; wrong specs and flags."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ async def test_only_what_may_be_started_again_is_kept(strategy: Any, how: Any) -
 
 
 class Big:
-    """An argument that one would not like to keep."""
+    """A large argument."""
 
 
 class Forgetful(Worker):

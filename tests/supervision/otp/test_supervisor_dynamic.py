@@ -1,4 +1,4 @@
-"""Supervisors whose children are all alike: OTP's simple_one_for_one, as a dynamic supervisor with a template."""
+"""Dynamic supervisors with a template: OTP's simple_one_for_one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def crowd(spec: ChildSpec[Any], intensity: int = 2, **options: Any) -> Ref
 
 
 def alike(server: Any = Worker, *args: Any, **changes: Any) -> ChildSpec[Any]:
-    """What the children are like: permanent, with a second to stop."""
+    """The template: permanent, with a second to stop."""
     return template(server, *args).but(shutdown=1.0).but(**changes)
 
 
@@ -127,7 +127,7 @@ async def test_the_spec_of_each_child_is_the_template(me: Inbox) -> None:
 
 @pytest.mark.otp("supervisor_SUITE", "sup_stop_timeout_dynamic")
 @among
-async def test_one_that_is_too_slow_is_killed_and_the_others_are_not(me: Inbox) -> None:
+async def test_a_child_that_is_too_slow_is_killed_and_the_others_are_not(me: Inbox) -> None:
     sup = await crowd(alike(restart="temporary"))
     first, second = await start_child(sup), await start_child(sup)
     link(first)
@@ -154,7 +154,7 @@ async def test_all_may_be_stopped_by_a_kill(me: Inbox) -> None:
 @pytest.mark.otp("supervisor_SUITE", "sup_stop_non_shutdown_exit_dynamic")
 @pytest.mark.parametrize(("restart", "told"), [("temporary", [3]), ("transient", [3]), ("permanent", [0, 2, 3])])
 @among
-async def test_what_they_end_of_is_told_once_for_each_reason(
+async def test_shutdown_errors_are_reported_once_for_each_reason(
     me: Inbox, node: Node, restart: Restart, told: list[int]
 ) -> None:
     reasons: list[ExitReason] = [NORMAL, SHUTDOWN, Shutdown("test"), Crash(Died("other"))]
@@ -337,7 +337,7 @@ async def test_each_is_restarted_alone(me: Inbox, extra: str | None) -> None:
 
 @pytest.mark.otp("supervisor_SUITE", "simple_one_for_one_escalation")
 @among
-async def test_one_that_cannot_be_restarted_ends_all(me: Inbox) -> None:
+async def test_a_child_that_cannot_be_restarted_ends_all(me: Inbox) -> None:
     sup = await crowd(alike(Failing), 4)
     first = await start_child(sup, [], once)
     second = await start_child(sup, [], always)
@@ -349,7 +349,7 @@ async def test_one_that_cannot_be_restarted_ends_all(me: Inbox) -> None:
 
 
 class Big:
-    """An argument that one would not like to keep."""
+    """A large argument."""
 
 
 class Forgetful(Worker):
@@ -383,7 +383,7 @@ async def test_arguments_of_temporary_children_are_not_kept(me: Inbox) -> None:
 @pytest.mark.otp("supervisor_SUITE", "simple_one_for_one_restart_ignore")
 @pytest.mark.parametrize("restart", ["transient", "permanent"])
 @among
-async def test_one_that_ignores_its_restart_is_forgotten(me: Inbox, restart: Restart) -> None:
+async def test_a_child_that_ignores_its_restart_is_forgotten(me: Inbox, restart: Restart) -> None:
     outcomes = ["ok", "ok", "ignore"]
     sup = await crowd(alike(Failing, [], outcomes.__getitem__, restart=restart), 10)
     first = await start_child(sup)

@@ -1,4 +1,4 @@
-"""How reports about children read in a log."""
+"""Log records of reports about children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is restarted when a child ends: by restart type, by strategy, and when a supervisor gives up."""
+"""Restarts by restart type and strategy, and when a supervisor gives up."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_the_restart_type_decides(restart: Restart, how: How, restarted: b
 
 
 @pytest.mark.otp("supervisor_SUITE", "external_start_no_progress_log")
-async def test_a_start_that_somebody_asked_for_is_no_news(node: Node) -> None:
+async def test_a_requested_start_is_logged_at_debug(node: Node) -> None:
     seen: list[Report] = []
     node.reports.subscribe(seen.append)
     async with office() as (sup, me):
@@ -248,7 +248,7 @@ class Asking(GenServer):
 
 
 async def _other_fails(strategy: Literal["one_for_all", "rest_for_one"], me: Inbox) -> list[str]:
-    """The second child fails once while both are restarted; who is started after that, and what happened in between."""
+    """Let the second child fail once while both are restarted; returns the restarted children and the reports in between."""
     from greenroom.supervision import start  # noqa: PLC0415 - the desk is no supervisor's child
 
     desk = await start(Desk)
@@ -403,7 +403,7 @@ async def test_a_supervisor_answers_between_attempts_to_restart() -> None:
 
 
 @pytest.mark.otp("supervisor_SUITE", "hanging_restart_loop_rest_for_one")
-async def test_it_answers_also_while_the_rest_waits_for_one() -> None:
+async def test_the_supervisor_answers_while_the_others_wait_for_a_failing_child() -> None:
     switch = {"fail": False}
     specs = [
         worker("child1", shutdown="brutal_kill"),
@@ -442,7 +442,7 @@ async def _infos(sup: Ref[Any]) -> Any:
 
 @pytest.mark.otp("supervisor_SUITE", "simple_global_supervisor")
 @pytest.mark.parametrize("what", ["kill the branch", "kill the server", "crash the server", "restart the server"])
-async def test_names_follow_whoever_is_started_anew(what: str) -> None:
+async def test_names_follow_the_restarted_process(what: str) -> None:
     from greenroom.supervision import Registry, start, via, whereis  # noqa: PLC0415 - only here
 
     registry = await start(Registry)

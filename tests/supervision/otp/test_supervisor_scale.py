@@ -1,4 +1,4 @@
-"""What one child costs does not grow with the number of the others."""
+"""The cost of a child does not grow with the number of others."""
 
 from __future__ import annotations
 

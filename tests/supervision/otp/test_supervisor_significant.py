@@ -1,4 +1,4 @@
-"""Significant children: whose end by itself is their supervisor's too."""
+"""Significant children, whose exit ends their supervisor."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def all_gone(me: Inbox, *pids: Pid) -> None:
 
 
 @pytest.mark.otp("supervisor_SUITE", "significant_temporary")
-async def test_one_significant_temporary_child_ends_all_however_it_ends() -> None:
+async def test_the_end_of_a_significant_temporary_child_ends_all() -> None:
     async with inbox() as me:
         sup, first, second, third = await three(me, "temporary", "any_significant")
         await terminate_child(sup, "child1")
@@ -145,7 +145,7 @@ async def test_a_significant_transient_child_ends_all_only_when_it_is_done() -> 
         ("rest_for_one", ["child2", "child3"]),
     ],
 )
-async def test_a_significant_child_that_is_stopped_for_another_ends_nobody(
+async def test_a_significant_child_stopped_for_another_does_not_end_the_supervisor(
     auto_shutdown: Any, strategy: Any, ends: list[str]
 ) -> None:
     specs = [

@@ -1,4 +1,4 @@
-"""How supervisors start, and what becomes of children that do not."""
+"""Starts of supervisors, with children whose start fails."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ignoring(Supervisor):
 
 
 class Wrong(Supervisor):
-    """Returns what it must not."""
+    """Returns a wrong value from `init`."""
 
     async def init(self) -> Any:
         return "invalid"
@@ -157,7 +157,7 @@ async def test_a_child_that_cannot_be_started_again_stays_known() -> None:
 
 
 @pytest.mark.otp("supervisor_SUITE", "sup_start_map")
-async def test_what_a_spec_leaves_out_is_filled_in() -> None:
+async def test_the_defaults_of_a_spec_are_filled_in() -> None:
     async def run() -> Ref[Worker]:
         return await start_link(Worker)
 

@@ -1,4 +1,4 @@
-"""How supervisors stop their children: in reverse order, each as its spec says, and nothing can hang it."""
+"""Stopping supervisors: children stop in reverse order, as their specs say, and cannot hang the stop."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_children_that_die_by_themselves_meanwhile_do_not_disturb_the_stop
         for id, pid in pids.items():
             if id not in ("first", "last"):
                 assert await gone(me, pid) == reasons[int(id.split()[1])], id
-    assert not [report for report in seen if isinstance(report, ChildTerminated)], "nobody is restarted meanwhile"
+    assert not [report for report in seen if isinstance(report, ChildTerminated)], "no child is restarted meanwhile"
     late = [report.child.id for report in seen if isinstance(report, ShutdownError)]
     assert late == [
         "permanent 3",
@@ -141,7 +141,7 @@ async def test_a_supervisor_can_be_stopped_like_any_server() -> None:
 
 
 @pytest.mark.otp("supervisor_SUITE", "sup_stop_manual_timeout")
-async def test_whoever_stops_one_may_tire_of_waiting_and_it_stops_nevertheless() -> None:
+async def test_a_supervisor_stops_even_when_its_stopper_stops_waiting() -> None:
     async with office([worker("child1", shutdown=5.0), worker("child2")]) as (sup, me):
         first, second = await pid_of(sup, "child1"), await pid_of(sup, "child2")
         await link_all(first, second)
@@ -154,7 +154,7 @@ async def test_whoever_stops_one_may_tire_of_waiting_and_it_stops_nevertheless()
 
 
 class Unlinking(Worker):
-    """Cuts the link to its parent."""
+    """Unlinks itself from its parent."""
 
     def init(self) -> None:
         parent = self._otp_process.parent
@@ -183,7 +183,7 @@ async def test_a_child_that_unlinked_cannot_hang_its_supervisor(node: Node) -> N
 
 
 @pytest.mark.otp("supervisor_SUITE", "sup_stop_timeout")
-async def test_one_that_unlinked_and_refuses_to_stop_is_killed_all_the_same() -> None:
+async def test_an_unlinked_child_that_refuses_to_stop_is_killed() -> None:
     async with office([child(Unlinking).but(id="child1", shutdown=1.0)]) as (sup, me):
         pid = await pid_of(sup, "child1")
         link(pid)
@@ -194,7 +194,7 @@ async def test_one_that_unlinked_and_refuses_to_stop_is_killed_all_the_same() ->
 
 
 class Ordered(Worker):
-    """Writes down when it starts and stops."""
+    """Records its start and its stop."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ async def test_children_are_stopped_in_reverse_and_started_in_order_also_for_a_r
 
 
 @pytest.mark.otp("supervisor_SUITE", "already_started_outside_supervisor")
-async def test_a_name_that_somebody_else_has_is_an_error_of_that_start_alone() -> None:
+async def test_a_taken_name_fails_only_that_start() -> None:
     outside = await Options(name="taken").start(Worker)
     async with office() as (sup, me):
         with pytest.raises(AlreadyRegistered) as taken:

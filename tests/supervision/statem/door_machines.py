@@ -1,4 +1,4 @@
-"""The machines of the tests."""
+"""State machines for the tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class DoorState(Enum):
-    """Of a door."""
+    """The states of a door."""
 
     LOCKED = auto()
     CLOSED = auto()
@@ -43,7 +43,7 @@ class DoorState(Enum):
 
 
 class Door(GenStatem[DoorState]):
-    """A door with a code; who pushes it while it is locked gets in as soon as it is not."""
+    """A door with a code; a push while it is locked is answered when it is unlocked."""
 
     initial = DoorState.LOCKED
 
@@ -109,7 +109,7 @@ class Door(GenStatem[DoorState]):
 
 
 class Script(GenStatem[DoorState]):
-    """Does what it is told: a message is a function of the machine whose result is the state function's."""
+    """A machine whose messages are functions, which return the result of the state function."""
 
     initial: ClassVar[Any] = DoorState.LOCKED
 
@@ -133,7 +133,7 @@ class Script(GenStatem[DoorState]):
 
 
 class EnteringScript(Script):
-    """The same, told of each state that it enters, and asking a hook what to do then."""
+    """The same with enter calls, whose result a hook decides."""
 
     state_enter = True
 
@@ -144,10 +144,10 @@ class EnteringScript(Script):
 
 
 def do(ref: Ref[Any], function: Callable[[Any], Any]) -> None:
-    """Send a machine what to do."""
+    """Send a function to a machine."""
     ref.send(function)
 
 
 async def ask(ref: Ref[Any], function: Callable[[Any, Caller[Any]], Any]) -> Any:
-    """Ask a machine to do something, with its caller."""
+    """Send a function to a machine that also gets the caller."""
     return await ref.ask(function)

@@ -82,7 +82,7 @@ class Refused(Exception):
 
 
 def kind_and_content(event: Event) -> tuple[str, Any]:
-    """What the model calls this event."""
+    """The kind and content of an event as the model names them."""
     match event:
         case Call(Player.push, (content,)):
             return "call", content
@@ -121,7 +121,7 @@ MAKE: dict[str, Callable[[str], Any]] = {
 
 
 class Player(GenStatem[At3]):
-    """A machine of one table, with `handle_event` for all its states."""
+    """A machine that plays a table with `handle_event` for all its states."""
 
     def __init__(self, table: Table, seen: Seen, numbers: dict[str, int]) -> None:
         self.table = table
@@ -133,7 +133,7 @@ class Player(GenStatem[At3]):
 
     @event
     def push(self, content: str) -> str:
-        """What calls and casts name."""
+        """The event of calls and casts."""
         raise NotImplementedError
 
     def init(self) -> Next[At3]:
@@ -150,7 +150,7 @@ class Player(GenStatem[At3]):
         return self.react(event)
 
     def react(self, event: Event) -> Result[At3]:
-        """Do what the table says."""
+        """React as the table says."""
         kind, content = kind_and_content(event)
         state = self.state
         self.seen.trace.append((self.now, state.value, kind, content))
@@ -240,7 +240,7 @@ class Player(GenStatem[At3]):
 
 
 class Entering(Player):
-    """The same, told of each state that it enters."""
+    """The same with enter calls."""
 
     state_enter = True
 
@@ -272,7 +272,7 @@ CLASSES = {(False, False): Player, (True, False): Entering, (False, True): Funct
 
 
 def play(table: Table, script: Script) -> Seen:
-    """All of the script, on virtual time, and then as long as anything may take."""
+    """Play the whole script on virtual time, until nothing can happen any more."""
     seen = Seen()
     numbers = {sent.content: sent.call for burst in script for sent in burst.events if sent.call is not None}
 

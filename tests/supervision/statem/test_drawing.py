@@ -1,4 +1,4 @@
-"""The picture of a machine says what is declared, and what is declared is held to."""
+"""The diagram of a machine shows the declared transitions, which are enforced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ stateDiagram-v2
 
 
 class Loose(GenStatem[DoorState]):
-    """Declares something of one state."""
+    """Declares the transitions of one state only."""
 
     exits = {DoorState.OPEN: (DoorState.CLOSED,)}  # noqa: RUF012 - a ClassVar of the base
 
@@ -53,7 +53,7 @@ def test_a_state_that_declares_nothing_may_lead_anywhere() -> None:
     ]
 
 
-async def test_what_is_not_declared_is_not_done() -> None:
+async def test_an_undeclared_transition_is_refused() -> None:
     ref = await start(Loose)
     ref.send("open")
     with pytest.raises(

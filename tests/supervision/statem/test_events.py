@@ -1,4 +1,4 @@
-"""How events come to a machine, and how their senders are answered."""
+"""Events of a machine, and the replies to their senders."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Other(Door):
         """No event."""
 
 
-async def test_a_door_opens_to_its_code_and_lets_in_who_pushed() -> None:
+async def test_a_door_opens_to_its_code_and_answers_the_waiting_push() -> None:
     ref = await start(Door, "12")
     pushing = request(ref, Door.push)
     assert not await ref.call(Door.unlock, "13")
@@ -82,7 +82,7 @@ async def test_a_door_opens_to_its_code_and_lets_in_who_pushed() -> None:
     "arguments",
     [(("12",), {}), ((), {"code": "12"}), (("12",), {"quietly": True}), ((), {"quietly": False, "code": "12"})],
 )
-async def test_one_pattern_fits_however_the_call_was_written(arguments: Any) -> None:
+async def test_a_pattern_fits_however_the_call_was_written(arguments: Any) -> None:
     args, kwargs = arguments
     ref = await start(Door, "12")
     assert await ref.call(Door.unlock, *args, **kwargs)
@@ -116,7 +116,7 @@ async def test_an_inherited_event_is_the_same_event() -> None:
     assert await ref.call(Door.push) == 1
 
 
-async def test_what_no_state_expects_is_refused_or_reported(node: Node) -> None:
+async def test_an_event_that_no_state_expects_is_refused_or_reported(node: Node) -> None:
     reports: list[Any] = []
     node.reports.subscribe(reports.append)
     ref = await start(Door, "12")
@@ -191,7 +191,7 @@ async def test_reject_answers_and_is_no_event_that_changes_anything() -> None:
 
 
 class Indifferent(Script):
-    """Told what to do in a function of its own, whatever its state."""
+    """Handles messages in `handle_info`, independent of its state."""
 
     traps_exit = True
 
@@ -265,7 +265,7 @@ async def link_to(ref: Any, other: Any) -> None:
 
 
 class Trapping(Script):
-    """Told of exits."""
+    """Traps exits."""
 
     traps_exit = True
 
@@ -370,10 +370,10 @@ def test_events_are_values() -> None:
         (lambda: At(float("nan"), StateTimeout()), "give a moment on the event loop's clock, not nan"),
         (lambda: loose.After(1, Internal()), r"a timer brings one of StateTimeout\(…\), .* not Internal"),
         (lambda: loose.Cancel(StateTimeout), r"a timer brings one of .*, not <class .*StateTimeout'>"),
-        (lambda: loose.Update("a"), "a timer brings one of .*, not 'a'"),
+        (lambda: loose.UpdateTimeout("a"), "a timer brings one of .*, not 'a'"),
         (lambda: loose.NextEvent(Enter(1)), r"the next event is one of Call\(…\), .* not Enter"),
-        (lambda: loose.Reply("me", 1), "whom to answer is the `caller` of a Call or an Ask, not 'me'"),
-        (lambda: loose.Fail(None, ValueError()), "whom to answer is"),
+        (lambda: loose.Reply("me", 1), "the caller to answer is the `caller` of a Call or an AskEvent, not 'me'"),
+        (lambda: loose.Fail(None, ValueError()), "the caller to answer is"),
     ],
 )
 def test_bad_actions_are_refused_where_they_are_made(make: Any, said: str) -> None:

@@ -1,4 +1,4 @@
-"""What a class of machines says of itself is read, and refused where it is wrong, when the class is made."""
+"""Definitions of machine classes are checked when the class is made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Stays:
         return None
 
 
-def test_a_state_that_nobody_handles_is_named() -> None:
+def test_a_state_without_a_handler_is_named() -> None:
     with pytest.raises(
         TypeError, match=r"^Lamp does not handle Light.OFF: mark a method with @state\(Light.OFF\), or "
     ):

@@ -1,4 +1,4 @@
-"""How machines end: what they may not return, what is said of it, and in what order all hear of it."""
+"""Exits of machines: wrong results, their reports, and the order of notifications."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ loose: Any = greenroom.supervision.statem  # for what a type checker refuses
 
 
 async def crash_of(ref: Any, function: Callable[..., Any]) -> str:
-    """What the machine dies of when a state function returns what `function` does."""
+    """The crash of a machine whose state function returns the result of `function`."""
     with pytest.raises(ProcessExited) as caught:
         await ref.ask(function)
     reason = caught.value.reason
@@ -98,7 +98,7 @@ async def test_a_bad_return_is_named_with_what_it_came_of(result: Any, said: str
     assert (await crash_of(ref, lambda *_: result)).startswith(said)
 
 
-async def test_what_comes_before_a_bad_action_is_done() -> None:
+async def test_actions_before_a_bad_one_are_done() -> None:
     ref = await start(Script)
     answer = await ask(ref, lambda _, caller: loose.Keep(Reply(caller, 5), 7))
     assert answer == 5
@@ -222,9 +222,9 @@ async def test_whatever_a_state_function_raises_is_its_machines_crash(error: Bas
     assert caught.value.reason == Crash(error)
 
 
-async def test_reject_is_a_crash_where_nobody_waits() -> None:
+async def test_reject_without_a_caller_is_a_crash() -> None:
     def refuse(*_: Any) -> Any:
-        raise Reject(ValueError("nobody hears it"))
+        raise Reject(ValueError("never delivered"))
 
     ref = await start(Script)
     ref.send(refuse)

@@ -1,4 +1,4 @@
-"""Timers of a machine, and what waits inside it: for how long, in which order, and within which bound."""
+"""Timers and postponed events of a machine: times, order, and bounds."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_suspended_machine_keeps_events_and_timeouts() -> None:
     assert (await get_state(ref))["heard"] == [Info("x"), StateTimeout()]
 
 
-async def test_what_is_postponed_counts_for_the_bound_until_it_is_retried() -> None:
+async def test_a_postponed_event_counts_for_the_bound_until_it_is_retried() -> None:
     ref = await Options(mailbox=2).start(Door, "12")
     waiting = [request(ref, Door.push), request(ref, Door.push)]
     await asyncio.sleep(0)
@@ -103,7 +103,7 @@ async def test_what_is_postponed_counts_for_the_bound_until_it_is_retried() -> N
     assert not any(each.done for each in waiting)
 
 
-async def test_what_is_retried_counts_no_more() -> None:
+async def test_a_retried_event_no_longer_counts_for_the_bound() -> None:
     ref = await Options(mailbox=2).start(Door, "12")
     pushing = request(ref, Door.push)
     await asyncio.sleep(0)

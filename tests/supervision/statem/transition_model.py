@@ -1,4 +1,4 @@
-"""What a machine has to do, by OTP's documentation of state transitions, step by step and in the plainest data.
+"""A model of OTP's documented state transitions, step by step and in plain data.
 
 Written from the documented rules, and not from the machine: it knows nothing of the event loop, of processes or of
 greenroom's modules. It plays a table against a script and says what is seen.
@@ -21,7 +21,7 @@ Told = list[tuple["Do", str]]
 
 @dataclass
 class Seen:
-    """What can be seen of a machine from outside, of the model and of the real one."""
+    """The observable behaviour of a machine, of the model and of the real one."""
 
     trace: list[tuple[float, int, str, str]] = field(default_factory=list[tuple[float, int, str, str]])
     """Each call of a state function: when, in which state, for what, with which content."""

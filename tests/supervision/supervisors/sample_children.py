@@ -1,4 +1,4 @@
-"""The children that these tests put under supervisors, and what they hear of them."""
+"""Sample children for the supervisor tests, and helpers that collect reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Broken(Exception):
-    """What children crash of here."""
+    """The error of crashing children."""
 
 
 class Counter(GenServer):
@@ -39,7 +39,7 @@ class Counter(GenServer):
 
 
 class Polite(Counter):
-    """Traps exits, and takes its time to say goodbye."""
+    """Traps exits, and takes some time to stop."""
 
     traps_exit = True
 
@@ -57,7 +57,7 @@ class Polite(Counter):
 
 
 class World:
-    """What children need in order to come up: it is there, or it is not."""
+    """An external dependency of children, which is available or not."""
 
     def __init__(self, *, there: bool = True) -> None:
         self.there = there
@@ -65,7 +65,7 @@ class World:
 
 
 class Dependent(Counter):
-    """Comes up when its world is there."""
+    """Starts when its dependency is available."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Dependent(Counter):
 
 
 class SlowDependent(GenServer):
-    """Takes a second to find out whether its world is there."""
+    """Takes a second to find out whether its dependency is available."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -104,7 +104,7 @@ def of(reports: list[Any], kind: type[R]) -> list[R]:
 
 
 async def settled(sup: Ref[Any]) -> None:
-    """The supervisor has dealt with all that had happened so far, retries that wait for nothing included."""
+    """Wait until the supervisor has handled all earlier events, including immediate retries."""
     for _ in range(3):
         await which_children(sup)
 
@@ -115,7 +115,7 @@ async def pids(sup: Ref[Any]) -> list[Pid | None]:
 
 
 def kept_of(sup: Ref[Any]) -> list[ChildRecord]:
-    """What it keeps of its children."""
+    """The records of its children."""
     behaviour = sup._find().behaviour
     assert isinstance(behaviour, BaseSupervisor)
     return list(behaviour.children())

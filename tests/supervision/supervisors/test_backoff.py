@@ -136,7 +136,7 @@ async def test_a_childs_own_backoff_goes_before_its_supervisors() -> None:
         ("one_for_all", ["undefined", "restarting", "undefined"]),
     ],
 )
-async def test_what_falls_with_it_is_stopped_at_once_and_comes_up_with_it(strategy: Any, states: list[str]) -> None:
+async def test_children_affected_by_a_restart_stop_at_once_and_start_with_it(strategy: Any, states: list[str]) -> None:
     async with inbox():
         told: list[Any] = []
         children = [child(Polite, 0.0, told, name).but(id=name) for name in "abc"]

@@ -1,4 +1,4 @@
-"""Child specs and flags: what they fill in, what they change, and that they refuse what cannot be, naming the field."""
+"""Child specs and flags: defaults, changes, and errors that name the wrong field."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ async def test_a_start_that_fails_or_is_ignored_leaves_nothing() -> None:
 
 
 class Shy(Counter):
-    """Does not run."""
+    """Its `init` returns `IGNORE`."""
 
     def init(self) -> Any:
         from greenroom.supervision import IGNORE  # noqa: PLC0415 - the only place
@@ -176,7 +176,7 @@ async def test_too_many_restarts_of_whichever_children_are_too_many() -> None:
 
 
 class Load:
-    """Something that a child is started with."""
+    """A start argument of a child."""
 
 
 @pytest.mark.parametrize("free", [True, False])

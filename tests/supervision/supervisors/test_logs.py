@@ -40,7 +40,7 @@ NAME = "greenroom.supervision"
 
 
 class Listening(logging.Handler):
-    """Keeps what it hears."""
+    """Keeps its messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Listening(logging.Handler):
 
 @pytest.fixture
 def records(caplog: pytest.LogCaptureFixture) -> Iterator[list[logging.LogRecord]]:
-    """What was logged, from the least level on."""
+    """The log records of all levels."""
     handler = Listening()
     logs.log.addHandler(handler)
     with caplog.at_level(logging.DEBUG, NAME):
@@ -119,14 +119,14 @@ async def test_a_traceback_comes_once_and_from_where_it_is(records: list[Any]) -
         assert traces == [("StartError", True), ("CrashReport", True), ("StartError", False)]
 
 
-async def test_a_start_that_somebody_asked_for_is_no_news(records: list[Any]) -> None:
+async def test_a_requested_start_is_logged_at_debug(records: list[Any]) -> None:
     async with inbox():
         sup = await start_link(Supervisor)
         await start_child(sup, child(Counter))
         assert [(record.levelname, record.greenroom["asked_for"]) for record in records] == [("DEBUG", True)]
 
 
-async def test_what_nobody_wants_to_hear_is_not_even_put_into_words(
+async def test_a_report_below_the_log_level_is_not_formatted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worded: list[Report] = []
@@ -193,14 +193,14 @@ async def test_a_leak_says_where_it_hangs(records: list[Any]) -> None:
 
 async def test_a_report_of_an_unknown_kind_is_logged_too(records: list[Any]) -> None:
     async with inbox() as me:
-        current_node().reports.emit(Report(pid=me.pid, label="somebody"))
+        current_node().reports.emit(Report(pid=me.pid, label="other"))
         (record,) = records
         assert record.levelno == logging.WARNING
-        assert "somebody" in record.getMessage()
+        assert "other" in record.getMessage()
 
 
 @pytest.mark.greenroom(log=False)
-async def test_it_can_be_turned_off_and_attached_again(records: list[Any]) -> None:
+async def test_logging_can_be_turned_off_and_attached_again(records: list[Any]) -> None:
     async with inbox():
         await start_link(Supervisor, [child(Counter)])
         assert not records

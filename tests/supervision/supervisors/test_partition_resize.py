@@ -49,7 +49,7 @@ async def started(partitions: int = 8, **options: Any) -> Ref[PartitionSuperviso
 
 
 def reached(sup: Any, keys: int = 8) -> set[Any]:
-    """Who the first keys belong to."""
+    """The partitions of the first keys."""
     return {partition(sup, key).pid for key in range(keys)}
 
 
@@ -72,7 +72,7 @@ async def test_many_keys_are_spread_over_supervisors_that_start_a_child_for_each
 @pytest.mark.otp("partition_supervisor_test", "start_link/1 on success with via name")
 @pytest.mark.otp("partition_supervisor_test", "stop/1 with via tuple")
 @pytest.mark.otp("partition_supervisor_test", "count_children/1 with via tuple")
-async def test_it_may_have_a_name_in_a_registry() -> None:
+async def test_a_partition_supervisor_may_have_a_name_in_a_registry() -> None:
     registry = await start(Registry)
     async with inbox():
         name = via(registry, "counters")
@@ -85,7 +85,7 @@ async def test_it_may_have_a_name_in_a_registry() -> None:
 
 
 @pytest.mark.otp("partition_supervisor_test", "stop/1 is synchronous")
-async def test_it_is_stopped_when_stop_returns_and_so_are_its_partitions() -> None:
+async def test_a_partition_supervisor_and_its_partitions_are_stopped_when_stop_returns() -> None:
     async with inbox():
         ref = await Options(name="counters").start_link(PartitionSupervisor, child(Polite, 1.0), partitions=3)
         pids = reached(ref)
@@ -97,9 +97,9 @@ async def test_it_is_stopped_when_stop_returns_and_so_are_its_partitions() -> No
 @pytest.mark.otp("partition_supervisor_test", "partitions/1 raises noproc for unknown atom partition supervisor")
 @pytest.mark.otp("partition_supervisor_test", "partitions/1 raises noproc for unknown via partition supervisor")
 @pytest.mark.otp("partition_supervisor_test", "count_children/1 raises noproc for unknown partition supervisor")
-async def test_one_that_is_not_there_is_not_counted() -> None:
+async def test_a_missing_partition_supervisor_is_not_counted() -> None:
     registry = await start(Registry)
-    for name in ("nobody", via(registry, "nobody")):
+    for name in ("missing", via(registry, "missing")):
         with pytest.raises(NotRegistered):
             count_partitions(name)
         with pytest.raises(NotRegistered):
@@ -137,11 +137,11 @@ async def test_any_number_of_partitions_up_to_the_first_may_share_the_keys(sizes
 
 
 @pytest.mark.otp("partition_supervisor_test", "resize!/1 raises on lookup after resizing to zero")
-async def test_nobody_has_a_key_of_no_partitions() -> None:
+async def test_no_partition_has_a_key_after_resizing_to_zero() -> None:
     async with inbox():
         sup = await started()
         assert await resize_partitions("counters", 0) == 8
-        with pytest.raises(ActorError, match=r"nobody has 'oslo': .* was resized to zero partitions"):
+        with pytest.raises(ActorError, match=r"no partition has 'oslo': .* was resized to zero partitions"):
             partition(sup, "oslo").cast(Counter.add, 1)
         assert await resize_partitions(sup, 8) == 0
         assert await partition(sup, "oslo").call(Counter.add, 1) == 1
@@ -186,7 +186,7 @@ async def test_a_partition_that_does_not_come_up_gets_no_keys() -> None:
         assert len(reached(sup)) == 3
 
 
-async def test_a_partition_that_does_not_want_to_run_has_keys_and_is_nobody() -> None:
+async def test_a_partition_whose_init_is_ignored_keeps_its_keys_without_a_pid() -> None:
     async with inbox():
         world = World()
         sup = await start_link(PartitionSupervisor, child(Shy, world).but(restart="temporary"), partitions=2)
@@ -198,7 +198,7 @@ async def test_a_partition_that_does_not_want_to_run_has_keys_and_is_nobody() ->
 
 
 class Shy(Counter):
-    """Runs only if its world is there."""
+    """Runs only if its dependency is available."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class Shy(Counter):
         return None if self.world.there else IGNORE
 
 
-async def test_a_partition_that_somebody_started_by_hand_is_taken_as_it_is() -> None:
+async def test_a_partition_started_by_hand_is_taken_as_it_is() -> None:
     async with inbox():
         sup = await started(2)
         await resize_partitions(sup, 0)

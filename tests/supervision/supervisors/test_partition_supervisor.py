@@ -51,7 +51,7 @@ async def test_each_partition_may_have_a_spec_of_its_own() -> None:
         assert [await partition(sup, number).call(Counter.add, 1) for number in range(4)] == [1, 101, 201, 2]
 
 
-async def test_it_is_found_by_name_and_goes_wherever_a_name_does() -> None:
+async def test_a_partition_is_found_by_name_and_used_wherever_a_name_is() -> None:
     async with inbox():
         await Options(name="counters").start_link(PartitionSupervisor, child(Counter), partitions=2)
         key = Partition("counters", "oslo")
@@ -62,7 +62,7 @@ async def test_it_is_found_by_name_and_goes_wherever_a_name_does() -> None:
             await Options(name=key).start(Counter)
 
 
-async def test_a_partition_that_was_restarted_is_found_again_and_one_that_does_not_run_is_nobody() -> None:
+async def test_a_restarted_partition_is_found_again_and_a_stopped_one_has_no_pid() -> None:
     async with inbox():
         sup = await start_link(PartitionSupervisor, child(Counter), partitions=2)
         ref = partition(sup, 1)
@@ -76,10 +76,10 @@ async def test_a_partition_that_was_restarted_is_found_again_and_one_that_does_n
         assert not is_alive(ref)
 
 
-async def test_who_is_not_there_or_is_no_partition_supervisor_is_told_so() -> None:
+async def test_a_missing_or_wrong_partition_supervisor_is_an_error() -> None:
     async with inbox():
         with pytest.raises(NotRegistered):
-            await partition("nobody", 1).call(Counter.add, 1)
+            await partition("missing", 1).call(Counter.add, 1)
         sup = await start_link(Supervisor)
         with pytest.raises(ActorError, match="no PartitionSupervisor"):
             await partition(sup, 1).call(Counter.add, 1)
@@ -108,7 +108,7 @@ async def test_a_bad_number_of_partitions_is_refused(value: Any) -> None:
         ([child(Counter).but(restart="transient", significant=True)], {}, "significant must be False"),
     ],
 )
-async def test_what_makes_no_partitions_is_refused(args: Any, options: Any, message: str) -> None:
+async def test_arguments_that_make_no_partitions_are_refused(args: Any, options: Any, message: str) -> None:
     async with inbox():
         with pytest.raises(StartFailed) as caught:
             await start_link(PartitionSupervisor, *args, partitions=2, **options)

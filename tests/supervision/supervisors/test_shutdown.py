@@ -1,4 +1,4 @@
-"""Stopping children: nothing that a child does can hang its supervisor, and its true reason comes out."""
+"""Stopping children: no child can hang its supervisor, and its true exit reason is reported."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def now() -> float:
 
 
 class Loose(Polite):
-    """Unties itself from its supervisor as soon as it runs."""
+    """Unlinks itself from its supervisor."""
 
     def init(self) -> None:
         parent = self._otp_process.parent
@@ -74,7 +74,7 @@ async def test_a_child_that_unlinked_and_lingers_is_killed_when_its_time_is_over
         assert [report.reason for report in of(reports, ShutdownError)] == [KILLED]
 
 
-async def test_one_that_unlinked_and_is_gone_already_does_not_hang_it_either() -> None:
+async def test_a_child_that_unlinked_and_is_gone_does_not_hang_the_supervisor() -> None:
     async with inbox():
         sup = await start_link(Supervisor, [child(Loose)])
         kill(await ref_of(sup))
@@ -135,7 +135,7 @@ async def test_which_ends_are_worth_a_report(restart: Any, reason: ExitReason, *
 
 
 @pytest.mark.parametrize(("restart", "told"), [("permanent", True), ("transient", False)])
-async def test_one_that_was_to_be_killed_and_had_shut_down_by_itself(restart: Any, *, told: bool) -> None:
+async def test_a_brutal_kill_child_that_had_already_shut_down(restart: Any, *, told: bool) -> None:
     async with inbox():
         children = [child(Counter), child(Counter).but(id="second", shutdown="brutal_kill", restart=restart)]
         sup = await start_link(Supervisor, children, strategy="one_for_all")
@@ -164,7 +164,7 @@ async def test_a_stop_that_is_patient_for_ever_outlasts_any_goodbye() -> None:
 
 
 class Asking(GenServer):
-    """Asks its supervisor something while that waits for it: in `init`, or when it is told to stop."""
+    """Calls its supervisor while that waits for it: in `init`, or while stopping."""
 
     traps_exit = True
 

@@ -1,4 +1,4 @@
-"""The pure parts: who falls together, and how many restarts are too many."""
+"""The pure parts: which children a strategy restarts, and how many restarts are too many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from greenroom.supervision.supervisors.supervisor_base import RestartWindow
 @pytest.mark.parametrize(
     ("strategy", "fallen"), [("one_for_one", "c"), ("one_for_all", "abcde"), ("rest_for_one", "cde")]
 )
-def test_who_is_started_anew(strategy: Strategy, fallen: str) -> None:
+def test_the_strategy_chooses_the_restarted_children(strategy: Strategy, fallen: str) -> None:
     assert affected_children(strategy, list("abcde"), "c") == list(fallen)
 
 
@@ -25,7 +25,7 @@ def test_intensity_zero_allows_nothing() -> None:
     assert admitted(RestartWindow(0, 5), 0, 100) == [False, False]
 
 
-def test_one_more_than_intensity_within_the_period_is_too_many() -> None:
+def test_more_than_intensity_restarts_within_the_period_are_too_many() -> None:
     assert admitted(RestartWindow(2, 5), 0, 1, 2) == [True, True, False]
 
 
@@ -40,7 +40,7 @@ def test_restarts_that_are_over_do_not_count() -> None:
     assert len(window) == 2
 
 
-def test_what_is_kept_is_bounded_by_intensity() -> None:
+def test_the_window_keeps_at_most_intensity_times() -> None:
     window = RestartWindow(3, 1000)
     assert sum(admitted(window, *range(100))) == 3
     assert len(window) == 3
@@ -51,7 +51,7 @@ def test_what_is_kept_is_bounded_by_intensity() -> None:
     st.integers(1, 10),
     st.lists(st.integers(0, 8), max_size=60),
 )
-def test_it_is_as_if_all_restarts_were_kept_and_counted(intensity: int, period: int, steps: list[int]) -> None:
+def test_the_window_counts_as_if_it_kept_all_restarts(intensity: int, period: int, steps: list[int]) -> None:
     window, now = RestartWindow(intensity, period), 0
     kept: list[int] = []
     for step in steps:

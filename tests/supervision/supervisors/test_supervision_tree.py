@@ -1,4 +1,4 @@
-"""The living tree, as data and as a drawing."""
+"""The supervision tree as data and as a drawing."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_child_that_does_not_run_is_shown_as_what_it_is() -> None:
         assert str(branches[2]) == f"restarted: Counter {branches[2].pid} ↻1"
 
 
-async def test_one_that_dies_and_has_not_unwound_is_stopping() -> None:
+async def test_a_dying_process_that_has_not_unwound_is_stopping() -> None:
     class Stubborn(Counter):
         async def hang(self) -> None:
             try:
@@ -146,7 +146,7 @@ async def test_a_dynamic_child_shows_how_often_it_was_restarted() -> None:
             await settled(sup)
 
 
-async def test_whoever_else_was_started_stands_below_its_starter() -> None:
+async def test_an_unsupervised_process_stands_below_its_starter() -> None:
     class Host(GenServer):
         async def init(self) -> None:
             self.guest = await start_link(Counter)
@@ -182,7 +182,7 @@ async def test_a_tree_is_drawn_within_bounds() -> None:
 
 
 class Link(GenServer):
-    """Starts the next one below itself."""
+    """Starts another process below itself."""
 
     async def grow(self) -> Ref[Link]:
         return await start_link(Link)

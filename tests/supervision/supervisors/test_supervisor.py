@@ -1,4 +1,4 @@
-"""What a supervisor does beyond OTP's own suite: mistakes of start functions, retries, and what Python adds."""
+"""Supervisors beyond OTP's own suite: wrong start functions, retries, and Python's own cases."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ from .sample_children import (
 
 
 class Office(Supervisor):
-    """Has its own way to know who its children are."""
+    """Determines its children in `init`."""
 
     def __init__(self, size: int, *, closed: bool = False) -> None:
         super().__init__([child(Counter, number).but(id=number) for number in range(size)], strategy="rest_for_one")
@@ -236,7 +236,7 @@ async def test_mistakes_of_callers_hurt_the_callers_alone() -> None:
         with pytest.raises(TypeError):
             await start_child(sup)
         for function in (terminate_child, restart_child, delete_child, which_child, get_childspec):
-            for id in ("nobody", unhashable):
+            for id in ("missing", unhashable):
                 with pytest.raises(ChildNotFound):
                     await function(sup, id)
         with pytest.raises(AlreadyStarted) as started:
@@ -430,7 +430,7 @@ async def test_a_report_says_where_in_the_tree() -> None:
 
 
 class Load:
-    """Something that a child is started with."""
+    """A start argument of a child."""
 
 
 @pytest.mark.parametrize(("restart", "kept"), [("permanent", True), ("transient", True), ("temporary", False)])
