@@ -25,7 +25,7 @@ PLAIN: Pairs = [
 _SAFE = re.compile(rb"[ -~\t]*")
 
 
-class Ride:
+class AsgiRequest:
     """A request in progress, and the response so far."""
 
     def __init__(self, app: App, verb: str, headers: Pairs, body: Iterable[bytes] = (), path: str = "/mcp") -> None:

@@ -102,7 +102,7 @@ CLUMSY = ("tools/call 'fail'", "tools/call 'ask'")
 NAMES = ("add", "echo", "slow", "steps", "ask", "refuse", "fail", "forever", "endless")
 
 
-class Watch(logging.Handler):
+class FailureRecorder(logging.Handler):
     """Records hidden failures: crashes, leaks, errors that were only logged, tasks that died unnoticed."""
 
     def __init__(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
@@ -137,7 +137,7 @@ class Watch(logging.Handler):
 @asynccontextmanager
 async def watched() -> AsyncGenerator[None]:
     """A block inside a node without hidden failures."""
-    watch = Watch(current_node(), asyncio.get_running_loop())
+    watch = FailureRecorder(current_node(), asyncio.get_running_loop())
     try:
         yield
         watch.check()
@@ -145,10 +145,10 @@ async def watched() -> AsyncGenerator[None]:
         watch.close()
 
 
-class Standing:
+class PersistentServer:
     """A server that is kept between inputs: effects of one input are found by the check after it."""
 
-    watch: Watch
+    watch: FailureRecorder
     company: Company
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Standing:
 
     async def _begin(self) -> None:
         await self._open.enter_async_context(self._node)
-        self.watch = Watch(self._node, asyncio.get_running_loop())
+        self.watch = FailureRecorder(self._node, asyncio.get_running_loop())
         self._open.callback(self.watch.close)
         self.company = await self._open.enter_async_context(company().started())
         await asyncio.sleep(1)

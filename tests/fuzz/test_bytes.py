@@ -22,7 +22,7 @@ from greenroom.transports.stdio import StdioWire, stdio_child
 from .fuzz_target import pieces
 from .fuzzed_server import LONG, company, watched
 from .memory_connection import answers
-from .targets.channels import LIMIT, Talk, texts
+from .targets.channels import LIMIT, ChannelPeer, texts
 from .targets.connections import HELLO, STATUSES, post
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ SCRAPS = st.sampled_from([b"\n", b"\r\n", b"}", b'"', b'"id":1,', b"\xff", b"nul
 def test_each_request_on_standard_streams_is_answered_once(stream: bytes) -> None:
     async def talk() -> None:
         async with company().started() as house, watched():
-            books = Talk(house)
+            books = ChannelPeer(house)
             framer = LineFramer(LIMIT)
             for line in [*framer.feed(stream), framer.end() or b""]:
                 books.owe(line)

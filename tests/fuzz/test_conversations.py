@@ -21,9 +21,9 @@ from greenroom.protocol.methods import METHODS
 from greenroom.transports.asgi import AsgiEndpoint
 from greenroom.transports.http_engine import HttpEngine
 
-from .asgi_requests import PLAIN, Ride, answers
+from .asgi_requests import PLAIN, AsgiRequest, answers
 from .fuzz_target import pieces
-from .fuzzed_server import LONG, NAMES, Standing
+from .fuzzed_server import LONG, NAMES, PersistentServer
 from .targets.connections import CONFIG, call, entered, leave
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ STREAMS = {"slow", "steps", "ask", "forever"}
 
 
 @pytest.fixture(scope="module")
-def standing() -> Iterator[Standing]:
-    opened = Standing()
+def standing() -> Iterator[PersistentServer]:
+    opened = PersistentServer()
     yield opened
     opened.close()
 
 
 @dataclass(frozen=True)
-class Right:
+class ValidRequest:
     """A valid request, which must be answered."""
 
     tool: str
@@ -51,7 +51,7 @@ class Right:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class InvalidRequest:
     """An invalid request, which must not affect others."""
 
     verb: str
@@ -108,9 +108,9 @@ HEADERS = st.lists(
 )
 STEPS = st.binary(min_size=1, max_size=3)
 REQUESTS = st.one_of(
-    st.builds(Right, tool=st.sampled_from(NAMES), cancelled=st.booleans(), steps=STEPS),
+    st.builds(ValidRequest, tool=st.sampled_from(NAMES), cancelled=st.booleans(), steps=STEPS),
     st.builds(
-        Wrong,
+        InvalidRequest,
         verb=st.sampled_from(["POST", "POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PO ST", ""]),
         path=st.sampled_from(["/mcp", "/", "/mcp/", "/other", ""]) | st.text(max_size=5),
         headers=HEADERS,
@@ -128,13 +128,13 @@ class Conversation:
     def __init__(self, company: Company) -> None:
         self.company = company
         self.app = AsgiEndpoint(HttpEngine(company, CONFIG))
-        self.right: list[tuple[Right, int, Ride]] = []
-        self.wrong: list[tuple[Wrong, bytes, Ride]] = []
+        self.right: list[tuple[ValidRequest, int, AsgiRequest]] = []
+        self.wrong: list[tuple[InvalidRequest, bytes, AsgiRequest]] = []
 
-    async def hold(self, requests: list[Right | Wrong]) -> None:
+    async def hold(self, requests: list[ValidRequest | InvalidRequest]) -> None:
         honest, other = await entered(self.company), await entered(self.company)
         for number, request in enumerate(requests):
-            if isinstance(request, Right):
+            if isinstance(request, ValidRequest):
                 await self.ask(number, request, honest.id)
             else:
                 await self.bother(request, other.id)
@@ -152,11 +152,11 @@ class Conversation:
             await ride.gone()
         await leave(self.company)
 
-    def post(self, message: Any, session: str, steps: bytes = b"\xff") -> Ride:
+    def post(self, message: Any, session: str, steps: bytes = b"\xff") -> AsgiRequest:
         body = pieces(json.dumps(message).encode(), steps)
-        return Ride(self.app, "POST", [*PLAIN, (b"mcp-session-id", session.encode())], body)
+        return AsgiRequest(self.app, "POST", [*PLAIN, (b"mcp-session-id", session.encode())], body)
 
-    async def ask(self, id: int, request: Right, session: str) -> None:
+    async def ask(self, id: int, request: ValidRequest, session: str) -> None:
         arguments: dict[str, dict[str, Any]] = {
             "echo": {"text": f"canary {id}"},
             "add": {"a": id},
@@ -172,18 +172,18 @@ class Conversation:
             await told.task
             assert told.status == 202
 
-    async def bother(self, request: Wrong, session: str) -> None:
+    async def bother(self, request: InvalidRequest, session: str) -> None:
         own = session.encode()
         headers = [(name, value.replace(b"$S", own)) for name, value in request.headers]
         if request.plain:
             headers = [*PLAIN, (b"mcp-session-id", own), *headers]
-        ride = Ride(self.app, request.verb, headers, pieces(request.body, request.steps), request.path)
+        ride = AsgiRequest(self.app, request.verb, headers, pieces(request.body, request.steps), request.path)
         self.wrong.append((request, request.body, ride))
         if request.leaves is not None:
             await asyncio.sleep(request.leaves)
             ride.leave()
 
-    def judge(self, request: Right, id: int, ride: Ride) -> None:
+    def judge(self, request: ValidRequest, id: int, ride: AsgiRequest) -> None:
         assert ride.task.done(), request
         assert (ride.status, ride.whole) == (200, True), request
         told = [message for message in ride.messages if "method" not in message]
@@ -194,7 +194,7 @@ class Conversation:
         if request.tool == "echo":
             assert told[0]["result"]["content"][0]["text"] == f"canary {id}"
 
-    def judge_answer(self, body: bytes, ride: Ride) -> None:
+    def judge_answer(self, body: bytes, ride: AsgiRequest) -> None:
         """An invalid request has at most one answer, under its own id, if any."""
         told = [message for message in ride.messages if "method" not in message]
         assert len(told) <= 1, "two answers"
@@ -211,7 +211,7 @@ class Conversation:
 @settings(max_examples=examples(150))
 @given(requests=st.lists(REQUESTS, max_size=10))
 def test_a_valid_request_is_answered_once_whatever_the_others_are(
-    standing: Standing, requests: list[Right | Wrong]
+    standing: PersistentServer, requests: list[ValidRequest | InvalidRequest]
 ) -> None:
     async def scene(company: Company) -> None:
         await Conversation(company).hold(requests)

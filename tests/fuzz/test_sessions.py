@@ -31,9 +31,9 @@ from greenroom.supervision.testing.virtual_time import VirtualLoop
 from greenroom.transports.asgi import AsgiEndpoint
 from greenroom.transports.http_engine import HttpEngine
 
-from .asgi_requests import PLAIN, Ride, answers
+from .asgi_requests import PLAIN, AsgiRequest, answers
 from .fuzz_target import pieces
-from .fuzzed_server import LONG, Watch, company
+from .fuzzed_server import LONG, FailureRecorder, company
 from .targets.channels import lines
 from .targets.connections import CONFIG, HELLO, call
 
@@ -53,7 +53,7 @@ class Client:
         self.session = session
         self.version = version
         self.calls: list[Call] = []
-        self.streams: list[Ride] = []
+        self.streams: list[AsgiRequest] = []
         self.deleted = False
 
     @property
@@ -61,7 +61,7 @@ class Client:
         """All messages on all its streams; replayed ones occur again."""
         return [message for ride in [*(each.ride for each in self.calls), *self.streams] for message in ride.messages]
 
-    def last(self, ride: Ride) -> str | None:
+    def last(self, ride: AsgiRequest) -> str | None:
         """The last event id of a stream, for resuming it."""
         named = [event["id"] for event in ride.events if "id" in event]
         return named[-1] if named else None
@@ -70,7 +70,7 @@ class Client:
 class Call:
     """One call of a client."""
 
-    def __init__(self, client: Client, id: int, tool: str, ride: Ride) -> None:
+    def __init__(self, client: Client, id: int, tool: str, ride: AsgiRequest) -> None:
         self.client = client
         self.id = id
         self.tool = tool
@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
 
     async def begin(self) -> None:
         node = await self.open.enter_async_context(Node(watchdog=None, handle_sigint=False))
-        self.watch = Watch(node, asyncio.get_running_loop())
+        self.watch = FailureRecorder(node, asyncio.get_running_loop())
         self.open.callback(self.watch.close)
         self.company = await self.open.enter_async_context(company().started())
         self.app = AsgiEndpoint(HttpEngine(self.company, CONFIG))
@@ -112,14 +112,14 @@ class Machine(RuleBasedStateMachine):
 
     def ride(
         self, verb: str, client: Client | None, message: Any = None, steps: bytes = b"\xff", last: str | None = None
-    ) -> Ride:
+    ) -> AsgiRequest:
         headers = list(PLAIN) if last is None else [*PLAIN, (b"last-event-id", last.encode())]
         if client is not None:
             headers += [
                 (b"mcp-session-id", client.session.encode()),
                 (b"mcp-protocol-version", client.version.encode()),
             ]
-        return Ride(self.app, verb, headers, pieces(lines(message), steps) if message else ())
+        return AsgiRequest(self.app, verb, headers, pieces(lines(message), steps) if message else ())
 
     # --- actions
 
@@ -166,7 +166,7 @@ class Machine(RuleBasedStateMachine):
         return self.come(client)
 
     @rule(target=streams, stream=streams)
-    def resume(self, stream: tuple[Client, Ride]) -> Any:
+    def resume(self, stream: tuple[Client, AsgiRequest]) -> Any:
         client, ride = stream
         last = client.last(ride)
         return NOTHING if last is None else self.come(client, last)
@@ -180,20 +180,20 @@ class Machine(RuleBasedStateMachine):
         return self.come(made.client, last)
 
     @rule(target=streams, client=clients, ride=streams)
-    def resume_what_is_anothers(self, client: Client, ride: tuple[Client, Ride]) -> Any:
+    def resume_what_is_anothers(self, client: Client, ride: tuple[Client, AsgiRequest]) -> Any:
         last = ride[0].last(ride[1])
         return NOTHING if last is None else self.come(client, last)
 
-    def come(self, client: Client, last: str | None = None) -> tuple[Client, Ride]:
-        async def scene() -> Ride:
+    def come(self, client: Client, last: str | None = None) -> tuple[Client, AsgiRequest]:
+        async def scene() -> AsgiRequest:
             return self.ride("GET", client, last=last)
 
-        stream: Ride = self.do(scene())
+        stream: AsgiRequest = self.do(scene())
         client.streams.append(stream)
         return client, stream
 
     @rule(stream=consumes(streams))
-    def leave_stream(self, stream: tuple[Client, Ride]) -> None:
+    def leave_stream(self, stream: tuple[Client, AsgiRequest]) -> None:
         stream[1].leave()
 
     @rule(made=calls)

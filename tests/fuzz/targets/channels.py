@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
-from tests.fuzz.fuzzed_server import LONG, NAMES, Standing
+from tests.fuzz.fuzzed_server import LONG, NAMES, PersistentServer
 from tests.fuzz.targets.connections import HELLO, call
 
 from greenroom.protocol.errors import RemoteProtocolError
@@ -107,20 +107,20 @@ WORDS = (
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:
     front, sent = numbers(data, 3)
 
     async def scene(company: Company) -> None:
-        await Talk(company).hold(pieces(sent, front))
+        await ChannelPeer(company).hold(pieces(sent, front))
 
     standing().play(scene)
 
 
-class Talk:
+class ChannelPeer:
     """A peer, and a record of its open requests."""
 
     def __init__(self, company: Company) -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
-from tests.fuzz.fuzzed_server import NAMES, Standing
+from tests.fuzz.fuzzed_server import NAMES, PersistentServer
 from tests.fuzz.memory_connection import Answer, Wire, answers
 
 from greenroom.actors.session_supervisor import SessionSupervisor
@@ -133,8 +133,8 @@ WORDS = (
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:

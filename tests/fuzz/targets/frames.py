@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hpack import Decoder, Encoder
 from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
-from tests.fuzz.fuzzed_server import NAMES, Standing
+from tests.fuzz.fuzzed_server import NAMES, PersistentServer
 from tests.fuzz.memory_connection import Wire
 from tests.fuzz.targets.connections import CONFIG, HELLO, PATIENCE, STATUSES, call, entered, leave
 
@@ -119,7 +119,7 @@ WORDS = (
 )
 
 
-class Books:
+class FrameChecker:
     """The output, frame by frame."""
 
     def __init__(self, heard: bytes) -> None:
@@ -156,8 +156,8 @@ class Books:
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:
@@ -182,7 +182,7 @@ async def connected(company: Company, sent: bytes, steps: bytes, end: int) -> No
         wire.lose()
     if not await wire.ended(PATIENCE):
         wire.lose()  # a stream does not end by itself
-    Books(wire.heard)
+    FrameChecker(wire.heard)
     await check_still_there(company, hall)
     await hall.drain(0)
     assert not hall.open
@@ -195,7 +195,7 @@ async def check_still_there(company: Company, hall: OpenConnections) -> None:
     good = PREFACE + READY + post(1, {"jsonrpc": "2.0", "id": "good", "method": "ping"})
     await wire.send([good.replace(SESSION.encode(), session.id.encode())])
     await asyncio.sleep(1)
-    books = Books(wire.heard)
+    books = FrameChecker(wire.heard)
     assert books.statuses == {1: 200}
     assert json.loads(books.bodies[1]) == {"jsonrpc": "2.0", "id": "good", "result": {}}
     wire.lose()

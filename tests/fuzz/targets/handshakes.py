@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.fuzz.fuzz_target import Target, numbers, pieces
-from tests.fuzz.fuzzed_server import Standing
+from tests.fuzz.fuzzed_server import PersistentServer
 from tests.fuzz.memory_connection import Wire, answers
 from tests.fuzz.targets import frames
 from tests.fuzz.targets.connections import CONFIG, GET, GOOD, PATIENCE, WORDS, entered, leave, look_at
@@ -46,7 +46,7 @@ RECORDS = (
 """An empty hello, an alert, a close notification."""
 
 
-class Both:
+class SharedContexts:
     """The shared state of both ends."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ class Both:
 
 
 @cache
-def both() -> Both:
-    return Both()
+def both() -> SharedContexts:
+    return SharedContexts()
 
 
 class Client:
@@ -123,8 +123,8 @@ def damaged(flight: bytes, how: int, where: int, scrap: bytes) -> bytes:
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:
@@ -184,7 +184,7 @@ async def connected(company: Company, sent: bytes, front: bytes) -> None:
 def look(client: Client, wire: Wire, inside: bytes) -> None:
     heard = client.opened(wire)
     if client.tls.selected_alpn_protocol() == H2:
-        frames.Books(heard)
+        frames.FrameChecker(heard)
     else:
         look_at(answers(heard, heads=b"HEAD" in inside))
 

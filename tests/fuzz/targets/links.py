@@ -68,7 +68,7 @@ def _heard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert "message" in context
 
 
-class Standing:
+class PersistentNode:
     """A node that is kept between all inputs."""
 
     def __init__(self) -> None:
@@ -141,9 +141,9 @@ def _asked(payload: bytes) -> Tally[Any] | None:
 
 
 @cache
-def standing() -> Standing:
+def standing() -> PersistentNode:
     """The single node."""
-    return Standing()
+    return PersistentNode()
 
 
 def check(data: bytes) -> None:

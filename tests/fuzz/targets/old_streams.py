@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
-from tests.fuzz.fuzzed_server import LONG, NAMES, Standing
+from tests.fuzz.fuzzed_server import LONG, NAMES, PersistentServer
 from tests.fuzz.memory_connection import Wire, answers
 from tests.fuzz.targets.channels import ask, cancel
 from tests.fuzz.targets.connections import CONFIG, HEAD, HELLO, PATIENCE, call, leave, look_at
@@ -117,8 +117,8 @@ class Reader:
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:

@@ -11,8 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tests.fuzz.fuzz_target import Target, is_object, numbers, pieces, seeded
-from tests.fuzz.fuzzed_server import NAMES, Standing
-from tests.fuzz.targets.channels import BEGIN, Talk, ask, cancel, lines
+from tests.fuzz.fuzzed_server import NAMES, PersistentServer
+from tests.fuzz.targets.channels import BEGIN, ChannelPeer, ask, cancel, lines
 from tests.fuzz.targets.channels import WORDS as OTHERS
 
 from greenroom.protocol.jsonrpc import OversizedMessage
@@ -74,7 +74,7 @@ WORDS = (
 )
 
 
-class Business(Talk):
+class TaskPeer(ChannelPeer):
     """A peer that creates tasks."""
 
     def __init__(self, company: Company) -> None:
@@ -104,15 +104,15 @@ class Business(Talk):
 
 
 @cache
-def standing() -> Standing:
-    return Standing()
+def standing() -> PersistentServer:
+    return PersistentServer()
 
 
 def check(data: bytes) -> None:
     front, sent = numbers(data, 3)
 
     async def scene(company: Company) -> None:
-        await Business(company).hold(pieces(sent, front))
+        await TaskPeer(company).hold(pieces(sent, front))
         assert not company.tasks.store.list(), "a task has outlived its owner"
 
     standing().play(scene)
