@@ -26,7 +26,7 @@ TREE = re.compile(r"^(?!.*(?:Wire|WorkerProxy|Host )).*[├└]─ .*$", re.MULT
 
 
 def shape(seen: str) -> list[str]:
-    """The tree; which of its lines is the last of its branch depends on those that are left out."""
+    """The lines of the tree with equal branch marks, because filtered lines change which line is the last of a branch."""
     return [line.replace("├", "└") for line in TREE.findall(seen)]
 
 
@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
 
 
 def test_make_run_listens_where_it_is_told() -> None:
-    """What `make` would run; nothing is started."""
+    """The command that `make` would run."""
     for words, port in (((), "8000"), (("PORT=8123",), "8123")):
         environment = {name: value for name, value in os.environ.items() if name not in ("PORT", "MAKEFLAGS")}
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Draws an automaton's table as a picture: a box for each state, an arrow for each pair of states that some event leads between."""
+"""Draws a state machine's table as an SVG picture: a box for each state, an arrow for each transition between two states."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _SHORT = {
 
 
 def _kinds(state: SessionState, verdict: SessionAction, table: Table) -> str:
-    """What stays in that state and gets that verdict; the events that make states are arrows."""
+    """The events that stay in the state with this verdict; other events are arrows."""
     found = [name for event, name in _SHORT.items() if table[state, event].action is verdict]
     return "everything" if len(found) == len(_SHORT) else ", ".join(found) or "nothing"
 
@@ -115,6 +115,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _edge(box: tuple[int, int], along: tuple[float, float]) -> float:
-    """How far a box reaches from its middle, in a direction."""
+    """The distance from a box's centre to its edge in a direction."""
     sides = [half / 2 / abs(step) for half, step in zip(box, along, strict=True) if abs(step) > 1e-9]
     return min(sides)

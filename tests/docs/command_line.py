@@ -110,7 +110,7 @@ def _about(option: CommandOption) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write the page, or say whether that is due."""
+    """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description="The reference page of the command line.")
     parser.add_argument("--check", action="store_true", help="only say whether the page is current")
     page, fresh = root / PAGE, render()

@@ -60,7 +60,7 @@ other users. Files end in `.toml`, or in `.json` for those of other programs.
 
 
 def page() -> str:
-    """The reference."""
+    """The reference page."""
     return "\n".join([HEAD, *_tables(), TAIL, *_variables(), *_environment()]).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The reference page of the front door and of the rooms behind it: every name, with its signature and its first sentence.
+"""The reference page of the public API: every name with its signature and the first sentence of its docstring.
 
 ``python tests/docs/front_door.py`` writes docs/reference/front-door.md; with ``--check`` it only says whether that is due.
 """
@@ -84,7 +84,7 @@ def sentence(value: Any) -> str:
 
 
 def signature(name: str, value: Any) -> str:
-    """How one writes it."""
+    """The name with its signature."""
     if _is(value, BaseException, Enum) or get_origin(value) is Annotated:
         return name
     try:
@@ -163,7 +163,7 @@ def entries(room: ModuleType, names: Iterable[str], *, settings: bool = False) -
 
 
 def fields_of(kind: Any) -> list[str]:
-    """What each field is, with its default, as its docstring in the source says."""
+    """The fields with their defaults and descriptions, from the source."""
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(made, ast.ClassDef)
     said: dict[str, str] = {}
@@ -200,7 +200,7 @@ def _about(value: Any) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write the page, or say whether it has to be written."""
+    """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
     parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
     check: bool = parser.parse_args(arguments).check

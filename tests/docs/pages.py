@@ -45,7 +45,7 @@ class Block:
 
 
 class BadPage(Exception):
-    """The page promises what is not so."""
+    """A program's output differs from the page."""
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -93,7 +93,7 @@ def _first_words(info: str) -> str:
 
 
 def _as_shown(text: str) -> str:
-    """What is compared: the beginning of a session's id is another one in every run, and only its shape counts."""
+    """The text for the comparison, with the random part of session ids replaced."""
     return _ID.sub("an id…", text.rstrip())
 
 

@@ -84,7 +84,7 @@ def _line(method: Method, receiver: PeerSide) -> list[str]:
 
 
 def methods_page() -> str:
-    """Every method there is."""
+    """The page of all methods."""
     lines = [
         "# Methods",
         "",
@@ -125,7 +125,7 @@ def _cell(state: SessionState, event: SessionEvent) -> str:
 
 
 def automaton_page() -> str:
-    """Which messages are legal when."""
+    """The page of the session's state machine."""
     differing = [(state, event) for (state, event), rule in UNGATED.items() if rule != TABLE[state, event]]
     lines = [
         "# The automaton of a session",
@@ -201,7 +201,7 @@ CODES: dict[ErrorCode, str] = {
 
 
 def refusal(frame: bytes) -> RemoteProtocolError:
-    """What a server answers to a frame, as far as that can be told without one."""
+    """A server's answer to a frame, computed without a server."""
     try:
         request = parse(frame)
     except RemoteProtocolError as error:
@@ -229,7 +229,7 @@ def _row(name: str, error: RemoteProtocolError) -> list[str]:
 
 
 def bad_input_page() -> str:
-    """What bad input gets."""
+    """The page on malformed input."""
     lines = [
         "# What bad input gets",
         "",
@@ -278,7 +278,7 @@ BAD_TEMPLATES = ("a://{b", "a://b}", "a://{b}{c}", "a://{b}/{b}", "a://{?b}", "a
 
 
 def templates_page() -> str:
-    """What matches what."""
+    """The page on URI templates."""
     lines = [
         "# URI templates",
         "",
@@ -310,7 +310,7 @@ def templates_page() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Everything that is written, by file name."""
+    """The generated pages, by file name."""
     return {
         "automaton.md": automaton_page(),
         "automaton.svg": automaton_picture.draw(TABLE),
@@ -321,7 +321,7 @@ def pages() -> dict[str, str]:
 
 
 def main(root: Path = ROOT) -> int:
-    """Write them."""
+    """Write the pages."""
     for name, text in pages().items():
         (root / FOLDER / name).write_text(text, encoding="utf-8")
     return 0

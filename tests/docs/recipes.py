@@ -26,13 +26,13 @@ class Recipe:
 
     title: str
     steps: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    """What each block says that it is for, and the block."""
+    """The purpose of each block, and the block."""
     program: str = ""
     printed: str = ""
 
 
 def recipes(text: str) -> list[Recipe]:
-    """All recipes of the page."""
+    """The recipes of the page."""
     found: list[Recipe] = []
     _, *parts = _SECTION.split(text.partition("\n## What a change has to show")[0])
     for title, body in zip(parts[::2], parts[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""Writes the reference of the supervision room from its own docstrings: `python tests/docs/reference.py`.
+"""Writes the reference of the `supervision` package from its docstrings: `python tests/docs/reference.py`.
 
 Each public name stands under the theme of the module that it comes from, with the first sentence of its docstring. A
 test sees that no name is missing; so no author has to remember one.
@@ -153,7 +153,7 @@ def _by_kind(name: str) -> tuple[int, str]:
 
 
 def sentence(value: object) -> str:
-    """What it is, in a sentence: the first of its docstring, or what a constant or a type alias stands for."""
+    """The first sentence of the docstring, or the value of a constant or type alias."""
     if isinstance(value, type | FunctionType | ModuleType | property):
         first = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
         return first.replace("``", "`")
@@ -206,7 +206,7 @@ def index() -> str:
 
 
 def shown(name: str, value: object) -> str:
-    """A name as one writes it: a function with its parameters, and so a class that one makes by hand."""
+    """The name with the parameters of a function, or of a class that users construct."""
     made = isinstance(value, type) and (is_dataclass(value) or name in {*MADE_BY_HAND, "Cluster", "Peers", "Peering"})
     return f"{name}{parameters(value)}" if made or isinstance(value, FunctionType) else name
 
@@ -346,7 +346,7 @@ PAGES = {"supervision.md": index, "errors.md": errors, "reports.md": reports, "n
 
 
 def missing(page: str) -> list[str]:
-    """Names of the room that no entry of the index tells of, and entries about what is no name of it."""
+    """Public names without an entry, and entries without a public name."""
     whole = re.sub(r"\n +(?!- )", " ", page)
     heads = [line.partition("`:")[0] for line in whole.splitlines() if line.startswith("- `")]
     told = {name for head in heads for name in re.findall(r"(?:^- |, )`(\w+)", head)}

@@ -27,12 +27,12 @@ PAGE = "docs/reference/features.md"
 
 
 class BadManifest(Exception):
-    """A manifest or a mark that says nothing, or too much."""
+    """A wrong entry in the manifest, or a wrong mark."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the checklist; `beyond` when it was not promised."""
+    """A row of the checklist; `beyond` if it was not promised."""
 
     id: str
     text: str
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Area:
-    """Rows that belong together."""
+    """An area of the checklist, with its rows."""
 
     id: str
     title: str
@@ -53,7 +53,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Checklist:
-    """All areas, and what rows may wait for."""
+    """The areas, and the conditions that rows may wait for."""
 
     areas: tuple[Area, ...]
     waits: Mapping[str, str]
@@ -98,14 +98,14 @@ def _row(id: str, entry: Any, beyond: bool) -> Row:  # noqa: FBT001 - to itself
 
 
 def checklist() -> Checklist:
-    """The one of this repository."""
+    """The checklist of this repository."""
     return read(MANIFEST.read_text(encoding="utf-8"))
 
 
 def marks_in(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """Row and test for each mark of one file of tests, read and not imported; a mark of a class or module is its tests'."""
+    """Row and test for each mark in a test file, from its syntax tree; a mark of a class or module applies to its tests."""
     if ".row" not in text:
-        return  # parsing is what takes the time
+        return  # parsing takes most of the time
     module = ast.parse(text, path)
     everywhere = [
         id
@@ -141,7 +141,7 @@ def _ids(path: str, node: ast.AST) -> Iterator[str]:
 
 
 def deep_in(path: str, text: str) -> Iterator[str]:
-    """Tests of one file that `make test` leaves out altogether; one that it leaves some parameters out of is not among them."""
+    """Tests of a file that `make test` leaves out with all of their parameters."""
     if "pytest.mark.deep" not in text and "pytest.mark.soak" not in text:
         return
     module = ast.parse(text, path)
@@ -158,7 +158,7 @@ def _deep(path: str, body: Sequence[ast.stmt], *, above: bool) -> Iterator[str]:
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
-        # The mark of one parameter stands inside the call of `parametrize`: only what is a decorator itself counts.
+        # A mark of one parameter stands inside the call of `parametrize` and does not count: only decorators do.
         left_out = above or any(_left_out(mark) for mark in node.decorator_list)
         if isinstance(node, ast.ClassDef):
             yield from _deep(path, node.body, above=left_out)
@@ -167,7 +167,7 @@ def _deep(path: str, body: Sequence[ast.stmt], *, above: bool) -> Iterator[str]:
 
 
 def _left_out(mark: ast.expr) -> bool:
-    """Whether this is `pytest.mark.deep` or `pytest.mark.soak`, or a list that has one of them."""
+    """Whether this is `pytest.mark.deep` or `pytest.mark.soak`, or a list with one of them."""
     if isinstance(mark, ast.List | ast.Tuple):
         return any(_left_out(each) for each in mark.elts)
     return ast.unparse(mark) in ("pytest.mark.deep", "pytest.mark.soak")
@@ -194,7 +194,7 @@ def marks(root: Path = ROOT) -> tuple[tuple[str, str], ...]:
 
 
 def problems(rows: Checklist, found: Sequence[tuple[str, str]], deep: Collection[str] = ()) -> list[str]:
-    """Rows that wait for nothing and have no test, or none in `make test`, and marks of rows that are not there."""
+    """Rows without a condition and without a test in `make test`, and marks of unknown rows."""
     proven = {id for id, _ in found}
     quick = {id for id, test in found if test not in deep}
     wrong = [
@@ -247,7 +247,7 @@ def _is_there(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
-    """How many rows were promised, how many of these are there, and how many more."""
+    """The sentence with the numbers of promised, finished and additional rows."""
     promised = [row for row in rows.rows.values() if not row.beyond]
     more = [row for row in rows.rows.values() if row.beyond]
     there, beside = (sum(_is_there(row, tests) for row in some) for some in (promised, more))
@@ -262,7 +262,7 @@ def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write the page, or say whether it has to be written."""
+    """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
     parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
     check: bool = parser.parse_args(arguments).check

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """1 when something is seen that is not on the page."""
+    """Exit code 1 if the output differs from the page."""
     parser = argparse.ArgumentParser(prog="python -m tests.first_use")
     parser.add_argument("--here", action="store_true", help="without a clone of its own")
     here: bool = parser.parse_args(arguments).here
@@ -50,7 +50,7 @@ def _tell(line: str) -> None:
 
 
 def _with_packages(variables: dict[str, str]) -> dict[str, str]:
-    """A user who clones has a Python, may read the repository, and finds packages where they are found here."""
+    """The environment of a user who clones: Python, access to the repository, and this machine's package index."""
     there = Path.home()
     configured = [
         path for path in (there / ".config" / "pip" / "pip.conf", there / ".pip" / "pip.conf") if path.exists()

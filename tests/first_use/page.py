@@ -37,21 +37,21 @@ _MADE_UP: Final = (
 
 
 class NotAsOnThePageError(AssertionError):
-    """A user who does what the page says sees something else."""
+    """The output of a step differs from the page."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """Something to type, at one of the terminals, and what is seen then."""
+    """A command for one of the terminals, and its expected output."""
 
     line: int
     terminal: str
     typed: str
     shows: Sequence[str]
     compared: bool = True
-    """Whether what is seen is on the page."""
+    """Whether the output is compared with the page."""
     goes_on: bool = False
-    """Whether it runs until ^C is pressed there, which is the next thing at that terminal."""
+    """Whether the command runs until ^C, which is the next step at that terminal."""
 
 
 @dataclass(frozen=True)
@@ -64,38 +64,38 @@ class Saved:
 
 
 class Shell(Protocol):
-    """A terminal with a shell in it, which asks by `$ `."""
+    """A terminal with a shell whose prompt is `$ `."""
 
     def type(self, text: str) -> None:
         """Press these keys."""
         ...
 
     def look(self, seconds: float) -> bool:
-        """Wait for something new, for so long at most; whether there was."""
+        """Wait for new output, up to a timeout; returns whether there was any."""
         ...
 
     @property
     def screen(self) -> str:
-        """All that is to be seen, up to where the cursor is; no line has anything behind what can be seen."""
+        """The screen's text up to the cursor, without trailing spaces."""
         ...
 
 
 @dataclass
 class Words:
-    """What the page says, as it is here."""
+    """Translates between the page's texts and those of this run."""
 
     here: Mapping[str, str]
     """What the page has, and what is in its place: the longest first."""
     made_up: Sequence[tuple[re.Pattern[str], str]] = field(default=_MADE_UP)
 
     def typed(self, text: str) -> str:
-        """As it is typed here."""
+        """The page's text as it is typed in this run."""
         for page, actual in self.here.items():
             text = actual.join(re.split(rf"(?<!\d){re.escape(page)}(?!\d)", text))
         return text
 
     def seen(self, text: str) -> str:
-        """As the page would have it."""
+        """This run's text as on the page."""
         for page, actual in self.here.items():
             text = text.replace(actual, page)
         for pattern, shown in self.made_up:
@@ -104,12 +104,12 @@ class Words:
 
 
 def free_ports() -> dict[str, str]:
-    """Free ports, in place of those of the page."""
+    """Free ports that replace those of the page."""
     return {page: str(free_port()) for page in PORTS}
 
 
 def steps_of(text: str) -> list[Step | Saved]:
-    """All of a page, in order."""
+    """The steps of a page, in order."""
     found: list[Step | Saved] = []
     for block in blocks_of(text):
         if saved := _SAVED.fullmatch(block.info):
@@ -152,7 +152,7 @@ def play(
     words: Words,
     tell: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Do it all. `shell` is the terminal of that name. Raises `NotAsOnThePageError`."""
+    """Execute all steps. `shell` gives the terminal of a name. Raises `NotAsOnThePageError`."""
     for step in steps:
         if isinstance(step, Saved):
             (home / step.name).write_text(words.typed(step.text), encoding="utf-8")
@@ -164,7 +164,7 @@ def play(
 
 
 def _done(step: Step, shell: Shell, words: Words) -> list[str]:
-    """Type it, answer what is asked, and return what was seen."""
+    """Type a command, answer its questions, and return the output."""
     _until(shell, lambda lines: lines[-1] == ("" if step.typed == "^C" else PROMPT))
     first = len(shell.screen.split("\n")) - 1
     if step.typed == "^C":
@@ -188,7 +188,7 @@ def _done(step: Step, shell: Shell, words: Words) -> list[str]:
 
 
 def _answer(seen: Sequence[str], shows: Sequence[str]) -> str | None:
-    """What the page has been answered here, if something asks; None when nothing does."""
+    """The page's answer to an open question; None without one."""
     place = len(seen) - 1
     if not 0 <= place < len(shows) or list(seen[:place]) != list(shows[:place]) or not seen[place].endswith(":"):
         return None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from typing import Self
 
 SIZE: Final = (1000, 1000)
-"""So many lines and columns that nothing is wrapped, and nothing is out of sight."""
+"""Enough lines and columns that nothing is wrapped or scrolls away."""
 ROOT: Final = Path(__file__).parents[2]
 _KEPT: Final = ("COV_", "COVERAGE_", "GIT_CONFIG_", "GIT_SSL_", "PIP_", "SSL_")
 _ADDRESS: Final = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=60).read()"
 
 
 def environment(home: Path) -> dict[str, str]:
-    """What a beginner has: a home, a shell, and a browser that goes wherever it is sent; besides, our own way to packages, and to be measured."""
+    """A beginner's environment: a home, a shell, and a browser that follows every URL; in addition, the package index and coverage settings."""
     browser = home / ".browser"
     browser.write_text(f"#!{sys.executable}\n{_ADDRESS}\n", encoding="utf-8")
     browser.chmod(0o755)
@@ -46,16 +46,16 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def installed(home: Path) -> dict[str, str]:
-    """The same, for who need not begin with a clone: what runs the tests has the command line already."""
+    """The same environment with the command line of the running tests, so that no clone is needed."""
     whole = environment(home)
     return whole | {"PATH": os.pathsep.join((str(Path(sys.executable).parent), whole["PATH"]))}
 
 
 class Ptys:
-    """Each a pty of its own."""
+    """Terminals on ptys."""
 
     def __init__(self, home: Path) -> None:
-        """None is there before it is asked for."""
+        """Terminals are created on demand."""
         self._home = home
         self._open: dict[str, Terminal] = {}
 
@@ -75,10 +75,10 @@ class Ptys:
 
 
 class Window:
-    """One of tmux."""
+    """A window of tmux."""
 
     def __init__(self, tmux: Tmux, name: str) -> None:
-        """It is there."""
+        """The window exists already."""
         self._tmux = tmux
         self._name = name
         self._seen = ""
@@ -92,7 +92,7 @@ class Window:
         self._tmux.say("send-keys", "-t", self._name, "Enter")
 
     def look(self, seconds: float) -> bool:
-        """Wait for something new; a window of another program has no event to wait for."""
+        """Wait for new output by polling: tmux offers no event to wait for."""
         deadline = time.monotonic() + seconds
         before = self._seen
         while (now := self.screen) == before and time.monotonic() < deadline:
@@ -101,7 +101,7 @@ class Window:
 
     @property
     def screen(self) -> str:
-        """As far as the cursor is."""
+        """The text up to the cursor."""
         row = int(self._tmux.say("display-message", "-p", "-t", self._name, "#{cursor_y}"))
         lines = self._tmux.say("capture-pane", "-p", "-t", self._name).split("\n")
         self._seen = "\n".join(line.rstrip() for line in [*lines, *[""] * (row + 1)][: row + 1])
@@ -109,10 +109,10 @@ class Window:
 
 
 class Tmux:
-    """A tmux of our own, by a name that no other has."""
+    """A tmux server with a unique name."""
 
     def __init__(self, home: Path, variables: Mapping[str, str]) -> None:
-        """Begins with the first window. Raises `FileNotFoundError`."""
+        """Start tmux with the first window. Raises `FileNotFoundError`."""
         found = shutil.which("tmux")
         if found is None:
             raise FileNotFoundError("there is no tmux here: apt-get install tmux")
@@ -122,7 +122,7 @@ class Tmux:
         self._windows: dict[str, Window] = {}
 
     def say(self, *words: str) -> str:
-        """Tell it something."""
+        """Run a tmux command."""
         done = subprocess.run(
             [self._program, "-u", "-f", "/dev/null", "-L", "first-use", *words],
             cwd=self._home,

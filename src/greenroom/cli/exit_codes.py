@@ -51,7 +51,7 @@ class CommandFailed(GreenroomError):
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The exit code for an exception. An unknown error of greenroom or of the system is FAILED, any other exception BROKEN."""
+    """The exit code for an exception. An unknown error of greenroom or of the system is FAILED, any other exception INTERNAL."""
     if isinstance(error, CommandFailed):
         return error.code
     if isinstance(error, KeyboardInterrupt):

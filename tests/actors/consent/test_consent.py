@@ -24,7 +24,7 @@ PUSH = {"name": "push", "description": "Pushes"}
 
 
 class Clock:
-    """The wall's, as a test sets it."""
+    """A wall clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class Clock:
 
 
 class User:
-    """A user who answers from a list, and keeps what was asked."""
+    """A user who answers from a list and records the questions."""
 
     def __init__(self, *answers: ConsentAnswer | bool) -> None:
         self.answers = list(answers)
@@ -373,7 +373,7 @@ async def test_a_turn_that_comes_in_the_moment_it_is_given_up_goes_to_the_next()
     async with turns.take("a", None):
         waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
         await asyncio.sleep(0)
-    waiting[0].cancel()  # it has its turn, and does not know it yet
+    waiting[0].cancel()  # it has the turn but has not run yet
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]
 
@@ -387,7 +387,7 @@ async def test_a_turn_is_not_given_to_a_question_that_was_given_up_just_before()
     async with turns.take("a", None):
         waiting = [asyncio.ensure_future(_once(turns, who)) for who in ("b", "c")]
         await asyncio.sleep(0)
-        waiting[0].cancel()  # it is in the queue until it goes on
+        waiting[0].cancel()  # it stays in the queue until it runs
     await waiting[1]
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]

@@ -1,4 +1,4 @@
-"""Which rule decides: every combination of the six kinds in a table, and random rules beside a model that shares no line with ours."""
+"""The deciding rule: a table of all combinations of the six steps, and random rules compared with an independent model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_first_step_that_says_something_decides(present: tuple[bool, ...]) -
 def test_elicitation_rules_are_examined_in_the_same_order(present: tuple[bool, ...], whose: str) -> None:
     there = [step for step, one in zip(STEPS, present, strict=True) if one]
     expected = there[0] if there else "default"
-    about_tools = [rule(step, "*") for step in STEPS]  # which have no say in it, whatever they are
+    about_tools = [rule(step, "*") for step in STEPS]  # these rules must not matter
 
     for written in itertools.islice(itertools.permutations(there), 24):
         permissions = Permissions([*about_tools, *(elicit_rule(step, whose) for step in written)])
@@ -203,7 +203,7 @@ def test_patterns_of_tools_do_not_apply_to_elicitation(written: list[Rule], verd
         ("allow", "", None, "is not a pattern"),
         ("allow", " push", None, "is not a pattern"),
         ("allow", "x" * 301, None, "is not a pattern"),
-        ("allow", "Elicit", None, "say whose"),
+        ("allow", "Elicit", None, "name the server"),
         ("allow", "Elicit(git", None, "not closed"),
         ("allow", "Elicit(hub)", "git", "names another server"),
     ],
@@ -233,7 +233,7 @@ def test_rules_that_can_never_decide_are_named() -> None:
     assert "deny 'lo*' of server git (a.toml:4) comes first" in dead["a.toml:2"]
 
 
-# --- beside a model
+# --- comparison with a model
 
 names = st.sampled_from(["push", "pull", "log", "rm", "a", "ab"])
 servers = st.sampled_from(["git", "hub"])
@@ -256,7 +256,7 @@ def some_rule(draw: st.DrawFn) -> Rule:
 
 
 def model(rules: list[Rule], server: str, tool: str | None) -> str:
-    """The verdict, by sorting the rules that fit by what the order of merging says of each. Without a tool it is about what the server asks."""
+    """The verdict of the model: sort the matching rules by their step. Without a tool it is about elicitation."""
 
     def fits(each: Rule) -> bool:
         if each.only is not None and server not in each.only:
@@ -295,7 +295,7 @@ def test_a_rule_that_is_called_dead_changes_nothing(rules: list[Rule], known: li
     permissions = Permissions(rules)
     gone = [each.rule for each in permissions.dead(known)]
     left = [each for each in rules if each not in gone]
-    assume(all(rules.count(each) == 1 for each in gone))  # of two that are the same, one is dead and the other decides
+    assume(all(rules.count(each) == 1 for each in gone))  # of two equal rules, one is dead and the other decides
     for server in known:
         for tool in ("push", "pull", "log", "rm", "a", "ab"):
             assert Permissions(left).of_tool(server, tool).verdict == permissions.of_tool(server, tool).verdict
@@ -308,7 +308,7 @@ odd = st.text("ab*?[]!-\\.^$(|)\n", max_size=8)
 
 
 def means(pattern: str, word: str) -> bool:
-    """The same, as slowly as it can be said."""
+    """The same function, in the simplest and slowest form."""
     if not pattern:
         return not word
     if pattern[0] == "*":

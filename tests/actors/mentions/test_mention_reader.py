@@ -66,7 +66,7 @@ async def test_a_mention_is_read_by_name_title_or_uri() -> None:
         ("@lib:issue ada 7 8", TemplateWordsError, "needs 2 words"),
         ("@lib:readme now", TemplateWordsError, "takes no words, but has 1"),
         ("@lib:readm", UnknownResource, "has no resource 'readm'; did you mean readme"),
-        ("@lbi:readme", UnknownResource, "no server called 'lbi'; did you mean lib"),
+        ("@lbi:readme", UnknownResource, "no server is called 'lbi'; did you mean lib"),
         ("readme", UnknownResource, "write @server:resource"),
     ],
 )
@@ -98,7 +98,7 @@ async def test_a_text_is_read_with_all_its_mentions_and_one_that_is_wrong_spoils
         ("@lib:issue ada 7", ["7", "70"]),
         ("@lib:issue ada 7 ", []),
         ("@lib:readme ", []),
-        ("@nobody:x", []),
+        ("@absent:x", []),
         ("hello", []),
     ],
 )
@@ -188,11 +188,11 @@ async def test_completions_of_foreign_names_can_be_typed_or_are_left_out() -> No
         assert await host.mentions.completions('@odd:"and so') == ['"and so on..."']
 
 
-# --- the cache, with a line that notes what it is asked
+# --- the cache, with a connection that records its requests
 
 
 class Line:
-    """A server of one resource, which is called by how often the list was asked for."""
+    """A server with one resource, whose name counts the requests for the list."""
 
     def __init__(self, **more: Any) -> None:
         self.name = "lib"

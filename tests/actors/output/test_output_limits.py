@@ -242,7 +242,7 @@ def test_a_deleted_folder_is_created_again() -> None:
 
         assert first.parent != second.parent
         assert stat.S_IMODE(second.parent.stat().st_mode) == 0o700
-        assert (second.exists(), third.exists()) == (True, True)  # what is gone counts for nothing
+        assert (second.exists(), third.exists()) == (True, True)  # deleted files do not count
     assert not second.parent.exists()
 
 

@@ -34,7 +34,7 @@ def no_process_is_left(group: int) -> bool:
 
 
 def on_a_terminal(command: list[str], react: Callable[[str, int], None], rows: int = 24) -> tuple[int, str]:
-    """Run it under a terminal of 80 columns; `react` sees what came so far, and the pid."""
+    """Run the demo under a terminal of 80 columns; `react` gets the output so far and the pid."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "", "LINES": ""}
@@ -47,7 +47,7 @@ def on_a_terminal(command: list[str], react: Callable[[str, int], None], rows: i
         while select.select([master], [], [], SECONDS)[0]:
             try:
                 data = os.read(master, 65536)
-            except OSError:  # how Linux says that the other end is closed
+            except OSError:  # Linux's error for a closed other end
                 break
             if not data:
                 break

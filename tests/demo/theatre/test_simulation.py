@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Gallery:
-    """Keeps the pictures."""
+    """A screen that keeps the pictures."""
 
     def __init__(self) -> None:
         self.scenes: list[AnyScene] = []
@@ -58,7 +58,7 @@ def test_an_evening(seed: int) -> None:
     assert book.restarts > book.deaths
     assert book.answered > book.refused > 0
     assert book.late == 0
-    assert "theatre" not in book.last  # the house itself never falls
+    assert "theatre" not in book.last  # the root supervisor never restarts
     told = [entry.text for entry in book.entries]
     assert any("cast gives up" in text for text in told)
     assert told[-1].endswith("light, theatre")

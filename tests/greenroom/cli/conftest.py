@@ -70,7 +70,7 @@ def pack(city: str) -> str:
 
 @dataclass
 class Typed:
-    """How a command went."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -101,7 +101,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def typed(folder: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Typed]:
-    """Type a command, and see what it says."""
+    """Run a command in this process; the function returns its exit code and output."""
     del folder
 
     def type_(*words: str) -> Typed:

@@ -109,7 +109,7 @@ def test_without_a_terminal_a_question_is_declined_unless_yes_is_given(
     seen = typed("call", "weather.py", "ask", *more)
     assert seen.out == f"{answer}\n"
     assert seen.code == (0 if more else 6)
-    assert ("weather.py asks: Which one?" in seen.err, "or say --yes" in seen.err) == (not more, not more)
+    assert ("weather.py asks: Which one?" in seen.err, "or pass --yes" in seen.err) == (not more, not more)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_prompt(typed: Type) -> None:
         (("lits",), 2, "Did you mean 'list'?"),
         (("list",), 2, "name a server"),
         (("list", "--"), 2, "the command behind -- is missing"),
-        (("list", "weather.py", *BEHIND), 2, "and not both"),
+        (("list", "weather.py", *BEHIND), 2, "not both"),
         (("call", "weather.py"), 2, "and a tool"),
         (("call", "--", "x"), 2, "name a tool"),
         (("call", "weather.py", "forcast", "city=Oslo"), 2, "no tool 'forcast': did you mean forecast?"),

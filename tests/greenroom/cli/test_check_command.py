@@ -38,7 +38,7 @@ URL = "http://127.0.0.1:9/mcp"
 
 @pytest.fixture
 def bin_(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """All the programs that there are: a node of which only the version is asked, and npx for who writes one."""
+    """A PATH with two programs only: node, which prints its version, and an npx that the test writes."""
     found = folder / "bin"
     found.mkdir()
     (folder / "suite.py").write_text(PLAYED)

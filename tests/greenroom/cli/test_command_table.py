@@ -82,7 +82,7 @@ def test_json_output_is_one_json_value(typed: Type, words: tuple[str, ...]) -> N
 
 @pytest.fixture
 def shell(folder: Path) -> Callable[..., list[str]]:
-    """What a shell is offered behind these words; the last one is begun."""
+    """The completions after these words, the last of which is incomplete."""
     (folder / "greenroom.toml").write_text(
         '[server.sky]\ncommand = "uvx"\nargs = ["--key=secret"]\n[server.sea]\ntransport = "http"\nurl = "http://127.0.0.1:1/mcp"\n'
         '[server.off]\ncommand = "uvx"\ndisabled = true\n[server.wrong]\ncomand = "x"\n'

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def configured(folder: Path) -> Path:
-    """A project with two servers, one of which is wrong."""
+    """A project with two servers, one of which has a mistake."""
     path = folder / "greenroom.toml"
     path.write_text(
         f"""
@@ -157,14 +157,14 @@ def test_the_rule_that_decides_is_shown_with_its_line(typed: Type, configured: P
     assert "ask Elicit(sky) no rule says anything" in lines
     one = json.loads(typed("config", "effective", "sky:delete_all", "--json").out)
     assert one["tools"]["sky:delete_all"]["verdict"] == "deny"
-    assert typed("config", "effective", "nobody").code == 2
+    assert typed("config", "effective", "absent").code == 2
 
 
 def test_an_editor_gets_a_schema(typed: Type) -> None:
     assert "properties" in json.loads(typed("config", "schema").out)
 
 
-# --- who one is
+# --- whoami
 
 
 URL = "http://127.0.0.1:9/mcp"
@@ -183,7 +183,7 @@ RECORD = {
 
 @pytest.fixture
 def signed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FileStore:
-    """A user who is signed in, at one server."""
+    """A stored login at one server."""
     store = FileStore(folder.parent / "logins")
     monkeypatch.setattr("greenroom.auth.client.token_stores.best_store", lambda: store)
     monkeypatch.setattr("greenroom.config.sign_in.best_store", lambda: store)
@@ -238,11 +238,11 @@ def test_without_a_terminal_login_fails_at_once_with_advice(typed: Type, folder:
     assert (seen.code, "run the command where a browser is, or pass --device" in seen.err) == (5, True)
     (folder / "greenroom.toml").write_text(f'[server.one]\ntransport = "http"\nurl = "{URL}"\n')
     seen = typed("login", "one")
-    assert "nobody" in seen.err
+    assert "signing in needs a terminal" in seen.err
 
 
 class _Guarded(BaseHTTPRequestHandler):
-    """A server that lets no client in."""
+    """A server that refuses every client."""
 
     def do_GET(self) -> None:
         self.send_error(404)

@@ -101,11 +101,11 @@ def test_without_its_library_the_command_says_what_to_install(monkeypatch: pytes
         with pytest.raises(SystemExit, match=r"pip install 'greenroom\[cli\]'"):
             cli.main()
     else:
-        with pytest.raises(ModuleNotFoundError, match="commands"):
+        with pytest.raises(ModuleNotFoundError, match="command_table"):
             cli.main()
 
 
-# --- what came of it
+# --- answers
 
 
 def test_every_block_of_an_answer_is_shown_or_saved(odd: Odd, folder: Path) -> None:

@@ -61,7 +61,7 @@ URLS: Final = [
 
 
 class Question:
-    """One of a server that wants a page visited."""
+    """A request of a server to open a page."""
 
     def __init__(self, url: str) -> None:
         self.url, self.server, self.message = url, "sky", "Look:"

@@ -35,7 +35,7 @@ def refused(mask: int) -> int:
 @pytest.mark.greenroom(clock="real")
 async def test_opening_one_leaves_the_umask_of_the_program_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del folder
-    before = os.umask(0)  # with it whatever others make may be opened by all
+    before = os.umask(0)  # with this umask other users could open every new file
     try:
         monkeypatch.setattr(os, "umask", refused)
         async with inspectable("x") as path:
@@ -47,7 +47,7 @@ async def test_opening_one_leaves_the_umask_of_the_program_alone(folder: Path, m
 
 @contextmanager
 def saying(path: Path, data: bytes) -> Generator[None]:
-    """A peer at that socket that says this to the first client."""
+    """A peer at that socket that sends these bytes to its first client."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(path))
         sock.listen()
@@ -58,7 +58,7 @@ def saying(path: Path, data: bytes) -> Generator[None]:
                 try:
                     peer.sendall(data)
                 except OSError:
-                    return  # the client has heard enough
+                    return  # the client has closed the connection
 
         thread = threading.Thread(target=say)
         thread.start()
@@ -90,7 +90,7 @@ def test_reading_of_an_endless_snapshot_stops(tmp_path: Path, monkeypatch: pytes
         read_snapshot(tmp_path / "s")
 
 
-# --- which there are
+# --- listing of sockets
 
 
 @pytest.mark.greenroom(clock="real")
@@ -142,11 +142,11 @@ def test_a_folder_that_others_can_open_is_not_used(folder: Path) -> None:
         inspect_socket.socket_folder()
 
 
-# --- who looks
+# --- the reading user
 
 
 def stranger(*_: object) -> tuple[int, int, int]:
-    """Who the system says is at the other end."""
+    """The peer credentials that the system reports."""
     return 1, os.geteuid() + 1, 1
 
 
@@ -166,7 +166,7 @@ async def test_another_user_gets_no_snapshot(folder: Path, monkeypatch: pytest.M
 
 @contextmanager
 def holding() -> Generator[tuple[Server, asyncio.Semaphore]]:
-    """A server whose tool `hold` never answers, and what each call of that releases."""
+    """A server whose tool `hold` waits until the test releases the call."""
     up, begun = Server("up"), asyncio.Semaphore(0)
 
     @up.tool
@@ -178,7 +178,7 @@ def holding() -> Generator[tuple[Server, asyncio.Semaphore]]:
 
 
 def lines_of(seen: dict[str, Any]) -> dict[str, str]:
-    """What is drawn of each server of a host, by its id, without colours and pids."""
+    """The line of each server of a host, by its id, without colours and pids."""
     plain = [re.sub(r"\x1b\[\d*m|<[^<>]*>", "", line) for line in tree_lines(seen)]
     found = [re.search(r"─ upstream (\S+) *(.*)", line) for line in plain]
     return {each[1]: each[2] for each in found if each is not None}

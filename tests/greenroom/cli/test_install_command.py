@@ -26,7 +26,7 @@ FILES = {
 
 @pytest.fixture
 def configured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a program and a URL, both with a secret that stands in the environment."""
+    """A project with a program and a URL, both with a secret from the environment."""
     monkeypatch.setenv("SKY_TOKEN", "very-secret")
     monkeypatch.setenv("SKY_PLACE", "north")
     monkeypatch.delenv("SKY_FOLDER", raising=False)
@@ -99,7 +99,7 @@ def test_expanded_variables_are_written_for_a_program_without_variables_and_not_
         (("skye", "--to", "cursor"), 3, "did you mean sky?"),
         (("deep", "--to", "cursor"), 2, "deep has a cwd"),
         (("sky", "--to", "cursor", "-e", "A=b"), 2, "sky has its own"),
-        (("sky", "--to", "cursor", "--", "uvx"), 2, "and not both"),
+        (("sky", "--to", "cursor", "--", "uvx"), 2, "not both"),
         (("--to", "cursor"), 2, "name a server"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_url_is_written_as_the_program_takes_it(
 def test_a_url_for_a_program_that_starts_commands_only_is_refused_with_what_to_write(typed: Type, folder: Path) -> None:
     seen = typed("install", URL, "--to", "claude", "--yes", "-H", "Authorization: Bearer very-secret")
     assert (seen.code, seen.out) == (2, "")
-    assert "takes no URL from its file" in seen.err
+    assert "supports only commands in its file, no URLs" in seen.err
     assert f'url = "{URL}"' in seen.err
     assert "greenroom install --config greenroom.toml --to claude" in seen.err
     assert "very-secret" not in seen.err
@@ -322,7 +322,7 @@ def test_plain_json_is_shown_and_written_into_this_folder_where_that_is_wanted(t
 
 
 def wrong(entry: Mapping[str, Any]) -> list[str]:
-    """What the registry's schema of 2025-12-11 has against a server.json: its required fields, patterns and limits, as far as `new` uses them."""
+    """The mistakes of a server.json by the registry's schema of 2025-12-11, for the fields that `new` uses."""
     rules: dict[str, tuple[str, int]] = {
         "name": (r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", 200),
         "description": (r".+", 100),
@@ -361,7 +361,7 @@ def test_a_registry_has_nothing_against_a_new_server(typed: Type, folder: Path, 
     project = tomllib.loads((made / "pyproject.toml").read_text())["project"]
     assert {entry["packages"][0]["identifier"]} == {project["name"]} == set(project["scripts"])
     assert {entry["version"], entry["packages"][0]["version"]} == {project["version"]}
-    # The publisher has to show that the package is theirs: by the name, in the README.
+    # The README has to contain the name, as a proof that the publisher owns the package.
     assert f"mcp-name: {entry['name']} " in (made / "README.md").read_text()
 
 

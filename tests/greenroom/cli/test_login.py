@@ -21,7 +21,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @pytest.fixture
 def diary(tmp_path: Path) -> Iterator[str]:
-    """The server of the tutorial, which wants to know who you are: where it is."""
+    """The URL of the tutorial's server, which requires a login."""
     ports = free_ports()
     files = [each for each in steps_of(PAGE.read_text()) if isinstance(each, Saved)]
     [program] = [each.text for each in files if each.name.endswith("diary.py")]

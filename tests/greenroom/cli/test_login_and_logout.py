@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A server, the issuer of its tokens, and a user who has some."""
+    """A server, the issuer of its tokens, and a stored login."""
     made = World()
     store = FileStore(folder.parent / "logins")
     monkeypatch.setattr("greenroom.auth.client.token_stores.best_store", lambda: store)

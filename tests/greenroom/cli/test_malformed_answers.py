@@ -56,7 +56,7 @@ EMPTY: dict[str, Any] = {
 
 @pytest.fixture
 def odd(typed: Type, folder: Path) -> Callable[..., Typed]:
-    """Type a command to a server that answers as is said."""
+    """Run a command against a server with the given answers."""
     (folder / "odd.py").write_text(SERVER)
 
     def type_(answers: dict[str, Any], *words: str) -> Typed:

@@ -34,16 +34,16 @@ class Program:
         )
 
     def line(self) -> str:
-        """The next line on stderr."""
+        """Read the next line of stderr."""
         assert self.process.stderr is not None
         return self.process.stderr.readline().strip()
 
     def url(self) -> str:
-        """Where it says that it serves."""
+        """Read the URL that the server reports."""
         return self.line().rpartition(" ")[2]
 
     def end(self) -> int:
-        """Stop it in order."""
+        """Stop the program in order."""
         self.process.send_signal(signal.SIGTERM)
         self.process.communicate(timeout=20)
         return self.process.returncode
@@ -51,7 +51,7 @@ class Program:
 
 @pytest.fixture
 def program(folder: Path) -> Iterator[Callable[..., Program]]:
-    """Start a program; what still runs in the end is ended by its number."""
+    """Start a program; a program that still runs at the end of the test is killed by its pid."""
     started: list[Program] = []
 
     def start(*words: str) -> Program:
@@ -139,7 +139,7 @@ def test_where_other_machines_can_call_it_is_said_which_pages_may(origins: list[
     [
         (
             ("--http", "0.0.0.0:0"),
-            "0.0.0.0 can be reached from other machines: name the web pages that may call, with --origin",
+            "0.0.0.0 can be reached from other machines: name the web pages that may call with --origin",
         ),
         (("--http", "0", "--origin", "none", "--origin", "https://a.example"), "cannot be combined"),
         (("--http", "0", "--origin", "a page"), "--origin is written scheme://host[:port]"),
@@ -265,7 +265,7 @@ def test_which_files_are_looked_at(tmp_path: Path) -> None:
     assert first_syntax_error([tmp_path / "pkg" / "e.py"]) is None
 
 
-# --- check, with a suite that is played
+# --- check, with a fake suite
 
 
 SUITE = """
@@ -290,7 +290,7 @@ folder.mkdir()
 
 @pytest.fixture
 def node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """A program that is called node, of a version that one says, and runs Python."""
+    """A program called node that reports a version and runs Python."""
 
     def make(version: str) -> str:
         bin_ = folder / "bin"

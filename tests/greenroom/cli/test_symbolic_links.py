@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Type = Callable[..., Typed]
 
-# The command, what in the project is a link, and whether that is a folder.
+# The command, the path that is a link, and whether the link leads to a folder.
 WRITES = {
     "install": (("install", "http://127.0.0.1:1/mcp", "--to", "claude-code", "--project", "--yes"), ".mcp.json", False),
     "install below": (("install", "http://127.0.0.1:1/mcp", "--to", "cursor", "--project", "--yes"), ".cursor", True),
@@ -52,7 +52,7 @@ def test_no_command_writes_through_a_link_that_leads_out_of_the_project(
 ) -> None:
     words, name, is_folder = WRITES[case]
     if case == "remove" and not exists:
-        exists = True  # there is nothing to remove from nothing
+        exists = True  # --remove needs an existing entry
     outside = folder.parent / "outside"
     outside.mkdir()
     linked(folder, name, outside / "victim", is_folder=is_folder, exists=exists)

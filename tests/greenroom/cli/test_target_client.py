@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def slow(folder: Path) -> Callable[[str], None]:
-    """A configured server that answers when it is too late, and the times that it is given."""
+    """A configured server that answers too late, and its timeouts."""
 
     def write(times: str, *args: str) -> None:
         (folder / "slow.py").write_text(SLOW)
@@ -73,7 +73,7 @@ def slow(folder: Path) -> Callable[[str], None]:
     return write
 
 
-# --- times
+# --- timeouts
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_an_invalid_timeout_is_a_usage_error(typed: Type, typed_: str) -> None:
     assert (seen.code, f"{typed_!r} is not a number of seconds" in seen.err) == (2, True)
 
 
-# --- the port that a user comes back to
+# --- the port of the redirect
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The port that a user who signs in would come back to."""
+    """The port of the redirect after a sign-in."""
     found: list[int] = []
 
     async def signed_in(place: Any) -> None:
@@ -197,7 +197,7 @@ def test_a_variable_that_is_wrong_is_told_and_passed_over(
     assert seen.err.splitlines() == [f"{said}; it is ignored"]
 
 
-# --- code of this machine
+# --- Python code
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_a_file_that_serves_without_a_guard_is_imported_up_to_there(typed: Type,
     assert typed("call", "bare.py", "loud").out == "quiet\n"
 
 
-# --- whose fault it was
+# --- attribution of errors
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ for line in sys.stdin:
         (("list", "http://"), 2, "http://"),
         (("list", "http://127.0.0.1:9/mcp", "-H", "Bad Name: x"), 2, "Bad Name"),
         (("list", "-e", "=x", "--", "true"), 2, "--env is written NAME=value"),
-        (("list", "nobody"), 3, "no server is called 'nobody'"),
+        (("list", "absent"), 3, "no server is called 'absent'"),
         (("list", "weather"), 3, "to name the file, write weather.py"),
         (("list", "ftp://127.0.0.1/mcp"), 2, "ftp:// cannot reach a server"),
         (("list", "HTTP://127.0.0.1:9/mcp"), 4, "no server listens there"),

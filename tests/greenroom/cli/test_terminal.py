@@ -111,7 +111,7 @@ BEHIND = ("--", sys.executable, "curious.py")
 
 @pytest.fixture
 def sit(folder: Path) -> Sit:
-    """Type `greenroom …` at a terminal."""
+    """Run `greenroom …` at a terminal."""
     (folder / "curious.py").write_text(SERVER)
     browser = folder / "browser"
     browser.write_text('#!/bin/sh\nprintf "%s" "$1" > visited\n')
@@ -153,7 +153,7 @@ def test_a_form_is_asked_field_by_field_and_a_wrong_answer_again(sit: Sit, where
             ("'perhaps' is neither yes nor no\nseated (yes or no) (optional) [yes]: ", "no"),
             ("Send this? [Y/n]: ", "perhaps"),
             ("'perhaps' is neither yes nor no\nSend this? [Y/n]: ", ""),
-            # the whole of it does not fit yet: what is wrong is asked again, and nothing else
+            # the form's schema rejects one field, which alone is asked again
             ("Your name (at least 2 characters): ", "Ada"),
             ("Send this? [Y/n]: ", "y"),
         ):

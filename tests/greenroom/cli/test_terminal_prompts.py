@@ -23,7 +23,7 @@ PAGE = UrlElicitationRequest("Please pay.", "https://box.example/")
 
 @pytest.fixture(autouse=True)
 def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user who runs the tests is not to be asked."""
+    """Pretend that there is no terminal, so that a test never asks the user who runs it."""
     monkeypatch.setattr("greenroom.cli.terminal_prompts.is_terminal", lambda: False)
 
 
@@ -182,7 +182,7 @@ async def test_a_question_is_declined_after_the_cap(capsys: pytest.CaptureFixtur
 
 
 class EmptyLines(TerminalInput):
-    """A user who only presses Enter, and not for ever."""
+    """A user who presses Enter a limited number of times."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def looking(typed: Type, names: Sequence[str], *words: str) -> Typed:
-    """Type it while programs of these names can be looked at; the words `PID` and `SOCKET` stand for the last one's."""
+    """Run `greenroom tree` while programs with these names can be inspected; `PID` and `SOCKET` stand for those of the last one."""
     async with AsyncExitStack() as stack:
         paths = [
             await stack.enter_async_context(inspectable(name, lambda: ["http://127.0.0.1:1/mcp"])) for name in names

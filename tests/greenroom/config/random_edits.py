@@ -44,7 +44,7 @@ KINDS = (
 
 @dataclass
 class Trial:
-    """What happened."""
+    """The results of a trial."""
 
     edits: int = 0
     steps: Counter[str] = field(default_factory=Counter[str])
@@ -55,12 +55,12 @@ class Trial:
     pids: set[int] = field(default_factory=set[int])
     kinds: Counter[str] = field(default_factory=Counter[str])
     left: dict[int, str] = field(default_factory=dict[int, str])
-    """Who still runs when all is over."""
+    """Processes that still run at the end."""
 
 
 @dataclass
 class Entry:
-    """A server as it stands in the file."""
+    """A server's table in the file."""
 
     which: str = "0"
     tokens: int = 25_000
@@ -69,7 +69,7 @@ class Entry:
 
 
 class Editor:
-    """A user who edits the file."""
+    """Edits the file at random."""
 
     def __init__(self, path: Path, source: random.Random, url: str) -> None:
         self._path = path
@@ -83,11 +83,11 @@ class Editor:
 
     @property
     def enabled(self) -> dict[str, Entry]:
-        """Those that are to run."""
+        """The servers that should run."""
         return {name: one for name, one in self.now.items() if not one.disabled}
 
     def text(self) -> str:
-        """All servers, in any order."""
+        """The servers in random order."""
         blocks = [self._block(name, Entry("kept")) for name in SPARED]
         blocks += [self._block(name, one) for name, one in self.now.items()]
         self._source.shuffle(blocks)
@@ -101,7 +101,7 @@ class Editor:
         return block(name, one.which, more + rules, **{MARK: self.mark})
 
     def write(self, text: str | None = None) -> None:
-        """In place, as the worst editors do, or by a rename."""
+        """Write the file in place, like careless editors, or by a rename."""
         text = self.text() if text is None else text
         if self._source.random() < 0.5:
             self._path.write_text(text, encoding="utf-8")
@@ -111,7 +111,7 @@ class Editor:
             fresh.replace(self._path)
 
     def edit(self) -> tuple[str, bool]:
-        """Something else; returns what, and whether the file is good."""
+        """Make a random edit; returns its name, and whether the file is valid."""
         self._count += 1
         name, kind = self._source.choice(TOUCHED), self._source.choice(KINDS)
         match kind:
@@ -141,7 +141,7 @@ class Editor:
 
 @asynccontextmanager
 async def _web() -> AsyncGenerator[str]:
-    """The server at a URL: what it says is what its address says."""
+    """An HTTP server that reports the name in its URL."""
     server = Server("web")
 
     @server.tool
@@ -158,7 +158,7 @@ async def _web() -> AsyncGenerator[str]:
 
 
 async def trial(path: Path, edits: int, seed: int, *, watch: bool, deaths: bool = False) -> Trial:
-    """All of it. With `deaths`, the processes that carry the edits out are killed now and then."""
+    """Run a trial. With `deaths`, the processes that apply the edits are killed from time to time."""
     async with _web() as url:
         source = random.Random(seed)
         editor, found = Editor(path, source, url), Trial()
@@ -210,7 +210,7 @@ async def _edited(  # noqa: PLR0913 - all that there is
 
 
 async def _left(mark: str, before: set[int]) -> dict[int, str]:
-    """Who still runs, or has ended and was not waited for, once there was time enough."""
+    """Processes that still exist after enough time, zombies included."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             while _now(mark, before):  # noqa: ASYNC110 - nothing tells
@@ -224,7 +224,7 @@ def _now(mark: str, before: set[int]) -> dict[int, str]:
 
 
 class Deaths:
-    """Kills processes while the edits are carried out, and never so many that a supervisor gives up."""
+    """Kills processes while edits are applied, but never so many that a supervisor gives up."""
 
     def __init__(self, host: Host, seed: int) -> None:
         sync = host._config_sync
@@ -235,7 +235,7 @@ class Deaths:
         self._source.shuffle(self._left)
 
     def one(self) -> None:
-        """Kill one of them now, perhaps."""
+        """Kill a process with some probability."""
         if self._left and self._source.random() < 0.4:
             victim = whereis(self._left.pop())
             if victim is not None:
@@ -243,7 +243,7 @@ class Deaths:
 
 
 async def _at_rest(host: Host, editor: Editor) -> None:
-    """Until all is as the file says. A process that carried an edit out may just have died; its successor tries again after a second."""
+    """Wait until the servers are as in the file. A process that applied an edit may just have died; its successor retries after a second."""
     sync = host._config_sync
     assert sync is not None
     wanted = {*SPARED, *editor.enabled}

@@ -62,7 +62,7 @@ def test_a_tool_with_a_colon_in_its_name_is_nobodys_mistake(workspace: Workspace
         ('command = "x"\nargs = "${NOPE}"', ["args", "args"]),
         ('comand = "x"\nrestart = { first = 40 }', ["command", "comand", "restart.longest"]),
         ('comand = "x"\npermissions = { deny = ["Elicit("] }', ["command", "comand", "permissions.deny.0"]),
-        (f'{AT}headers = {{ A = "1", a = "2" }}\nnobody = 1', ["nobody", "headers.a"]),
+        (f'{AT}headers = {{ A = "1", a = "2" }}\nabsent = 1', ["absent", "headers.a"]),
         ('command = "x"\nurl = "${NOPE}"', ["url", "url"]),
         ('command = "x"\nargs = [[[["${NOPE}"]]]]', ["args.0"]),
         ('comand = "x"\nargs = ["${NOPE}"]\ndisabled = true', ["command", "comand"]),

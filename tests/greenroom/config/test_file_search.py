@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user, and a folder to work in."""
+    """A home directory and a working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     for name in ("GREENROOM_PROJECT_DIR", "CLAUDE_PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)

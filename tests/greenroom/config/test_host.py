@@ -37,7 +37,7 @@ async def pid(host: Host, name: str) -> int:
 
 
 async def under_way(host: Host, name: str) -> None:
-    """Until a call of that server's is with it."""
+    """Wait until a call is under way at that server."""
     upstream = host.federation.members[name]
     while upstream.limiter.idle:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_no_file_that_can_be_read_is_an_error_and_one_that_can_is_enough(w
     good = workspace.write("good.toml", block("a", "1"))
     async with Host.from_config(bad, good) as host:
         assert (await host.started())["a"].state == "connected"
-        with pytest.raises(ConsentDenied):  # what the other file denies is unknown
+        with pytest.raises(ConsentDenied):  # the denials of the unreadable file are unknown
             await host.call("a:which")
 
 

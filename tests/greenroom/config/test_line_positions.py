@@ -64,7 +64,7 @@ TOML = st.lists(LINE, max_size=8).map("\n".join)
 
 
 def paths(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Every key and every item that a value has."""
+    """The paths of all keys and items in a value."""
     if path:
         yield path
     if is_object(value):

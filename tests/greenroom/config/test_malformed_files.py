@@ -21,7 +21,7 @@ NINES = "9" * 5000
 
 
 def first(workspace: Workspace, text: str, name: str = "greenroom.toml") -> str:
-    """The first thing that is said of a text."""
+    """The first mistake in a text."""
     (workspace.folder / name).write_bytes(text.encode())
     config = workspace.read(name)
     assert not config.good
@@ -51,7 +51,7 @@ def test_how_another_system_saves_a_text_does_not_matter(workspace: Workspace, t
         ("[[server.a]]\ncommand = 'x'", "server a: has to be a table, not a list"),
         ("server = " + "{ a = " * 200 + "1" + "}" * 200, "server a: a: there is no such field"),
         ("a = " + "{ a = " * 3000 + "1" + "}" * 3000, "has lists or tables nested too deeply"),
-        ("import = ['~nobody-at-all/x.json']", "import.0: begins with ~ and an unknown user"),
+        ("import = ['~unknown-user/x.json']", "import.0: begins with ~ and an unknown user"),
         ("import = [" + "'x.json'," * 5000 + "]", "import: has 5000 items, and may have 50"),
         ("[server.a]\ncommand = '" + "${A:-" * 50_000 + "x" + "}" * 50_000 + "'", "has variables nested too deeply"),
         ("[server.a]\ncommand = '${MY_NAME}'", "set it, or write ${MY_NAME:-default}"),
@@ -79,7 +79,7 @@ def test_malformed_files_are_reported_in_words(workspace: Workspace, text: str, 
             "greenroom.json:1: is not JSON: the file ends before it is complete; was it written",
         ),
         ('{"mcpServers": {"a": {"comm\n"x": 1}', "is not JSON: a string does not end on its line"),
-        ('{"servers": {"a": {"command": "x", "envFile": "~nobody-at-all/x"}}}', "begins with ~ and an unknown user"),
+        ('{"servers": {"a": {"command": "x", "envFile": "~unknown-user/x"}}}', "begins with ~ and an unknown user"),
     ],
 )
 def test_malformed_files_of_other_programs_are_reported(workspace: Workspace, text: str, says: str) -> None:
@@ -108,7 +108,7 @@ def test_a_path_that_is_no_regular_file_is_reported(workspace: Workspace, monkey
     (folder / "link.toml").symlink_to("real.toml")
     (folder / "zero.toml").symlink_to("/dev/zero")
     os.mkfifo(folder / "fifo")
-    monkeypatch.chdir(folder)  # the path of a socket is a short one
+    monkeypatch.chdir(folder)  # the path of a socket has to be short
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("socket.toml")
         assert workspace.read("link.toml").good

@@ -161,7 +161,7 @@ def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(work
         """
         [permissions]
         deny = ["rm_*"]
-        allow = ["gone:*", "Elicit(nobody)"]
+        allow = ["gone:*", "Elicit(absent)"]
 
         [server.git]
         command = "uvx"
@@ -174,7 +174,7 @@ def test_a_rule_that_can_never_match_is_said_with_its_line_and_does_no_harm(work
     )
     assert [one.split(" can never")[0] for one in told] == [
         "greenroom.toml:3: permissions.allow: 'gone:*'",
-        "greenroom.toml:3: permissions.allow: 'Elicit(nobody)'",
+        "greenroom.toml:3: permissions.allow: 'Elicit(absent)'",
         "greenroom.toml:10: server git: permissions.allow: 'rm_branch'",
     ]
     config = workspace.read("greenroom.toml")

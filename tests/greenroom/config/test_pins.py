@@ -28,7 +28,7 @@ def made(workspace: Workspace, text: str, **options: Any) -> Host:
 
 @pytest.fixture
 async def pins(workspace: Workspace) -> Path:
-    """The user has looked at the tools as they were, and pinned all but one."""
+    """A file in which the user has pinned all tools except one."""
     path = workspace.folder / "pins.json"
     async with made(workspace, block("a", "old"), pins=path) as host:
         await host.tools()

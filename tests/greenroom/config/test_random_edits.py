@@ -44,7 +44,7 @@ async def test_fifty_edits(tmp_path: Path, *, watch: bool) -> None:
 @pytest.mark.parametrize("seed", [4, 5])
 async def test_fifty_edits_while_their_processes_die(tmp_path: Path, seed: int) -> None:
     found = await trial(tmp_path / "greenroom.toml", EDITS // 20, seed, watch=bool(seed % 2), deaths=True)
-    judge(found, "MisconfiguredServer")  # of a server whose start was interrupted, until it is tried again
+    judge(found, "MisconfiguredServer")  # for a server whose start was interrupted, until the retry
 
 
 @pytest.mark.row("CB-21")

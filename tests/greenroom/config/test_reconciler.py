@@ -26,7 +26,7 @@ HERE = Source("greenroom.toml", 1)
 
 
 def config(*files: Path, **servers: str) -> HostConfig:
-    """Servers by name, each a command."""
+    """A configuration of servers, each with a command."""
     made = {name: ServerConfig(name=name, source=HERE, command=command) for name, command in servers.items()}
     return HostConfig(servers=made, files=files)
 
@@ -36,18 +36,18 @@ def bad(told: str = "wrong") -> HostConfig:
 
 
 class Rooms:
-    """Where servers are: each word takes a while, two at once about one server are an error, and a test may have some fail."""
+    """A host whose requests take a while. Two requests at once for a server are recorded as an error, and a test can make requests fail."""
 
     def __init__(self) -> None:
         self.here: dict[str, str] = {}
         self.log: list[str] = []
         self.busy: set[str] = set()
         self.clashes: list[str] = []
-        """Servers at which two changes were made at once."""
+        """Servers that had two changes at the same time."""
         self.failures: list[Exception] = []
         self.seconds = 0.5
         self.ignores_requests = False
-        """What was begun is done at once, though its caller dies over it."""
+        """Whether a change is made although its caller is killed."""
 
     async def _does(self, what: str, name: str, command: str | None) -> None:
         if name in self.busy:
@@ -97,7 +97,7 @@ def _command(spec: Any) -> str:
 
 @asynccontextmanager
 async def started_sync(first: HostConfig, **options: Any) -> AsyncGenerator[tuple[ConfigSync, Rooms]]:
-    """One that runs, in such rooms."""
+    """A running `ConfigSync` with such a host."""
     rooms = Rooms()
     made = ConfigSync(first, options.pop("read", lambda: first), **options)
     rooms.here = {name: _command(spec) for name, spec in made.initial_specs().items()}
@@ -220,7 +220,7 @@ async def test_a_reload_between_two_reconcilers_waits_for_the_next_one() -> None
 
 
 class Files:
-    """A file that says which servers there are, one word each; and what was read."""
+    """A file with one word per server, and the readings of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

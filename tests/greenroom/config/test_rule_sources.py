@@ -25,7 +25,7 @@ MAIL = '[server.mail]\ncommand = "mail"\n'
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository to work in, of a user who has a folder for configuration."""
+    """A repository as the working directory, and a user's configuration folder."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     for name in ("GREENROOM_PROJECT_DIR", "CLAUDE_PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def server(command: str, *said: str, name: str = "a") -> ServerConfig:
-    """One whose block says such things as `deny rm`."""
+    """A server with rules such as `deny rm` in its block."""
     return ServerConfig(name=name, source=HERE, command=command, rules=rules(*said, of=name))
 
 
@@ -35,7 +35,7 @@ def config(*servers: ServerConfig, said: tuple[str, ...] = ()) -> HostConfig:
 
 
 async def outcome(made: ConfigSync, tool: str = "rm", of: str = "a") -> str:
-    """What becomes of a call, where no user can be asked."""
+    """The outcome of a call if no user can be asked."""
     try:
         await Consent(made.rules).tool(of, tool, {}, {})
     except ConsentDenied:
@@ -149,7 +149,7 @@ async def test_a_change_that_failed_and_is_not_wanted_any_more_leaves_no_rules()
         assert (rooms.here, await outcome(made)) == ({"a": "1"}, "yes")
 
 
-# --- what is no trouble of ours
+# --- failures of the user's functions
 
 
 async def test_an_exception_of_a_sign_in_function_is_one_servers_failure(
@@ -191,7 +191,7 @@ async def test_while_nothing_runs_it_is_one_servers_trouble_as_well(workspace: W
     assert host.has("x")
 
 
-# --- whose rules make it one with rules
+# --- which rules count as allowing
 
 
 @pytest.mark.parametrize("more", ["disabled = true", "args = ['${NOPE}']"])

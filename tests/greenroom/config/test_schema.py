@@ -94,7 +94,7 @@ ANY = st.recursive(
 
 
 def like(kind: FieldType) -> st.SearchStrategy[Any]:
-    """Values that are nearly right, so that what is wrong is so in many ways."""
+    """Values that are nearly valid, with many kinds of mistakes."""
     match kind:
         case TableType(fields=known):
             given = {
@@ -159,7 +159,7 @@ def test_a_url_that_the_pattern_accepts_is_valid(url: str) -> None:
     try:
         ServerUrl.of(url)
     except ConfigError:
-        assert "[" in url  # a pattern cannot count the groups of an address
+        assert "[" in url  # a pattern cannot count the groups of an IPv6 address
 
 
 @pytest.mark.parametrize("url", ["http://#@a", 'http://"@a', "http://a?@", "http://?a"])

@@ -1,4 +1,4 @@
-"""How a configured server is signed in to: what its `oauth` says, whether a user sits at the terminal, and that no server waits for another's user."""
+"""Sign-in at configured servers: their `oauth`, with and without a user at the terminal, and no server waits for another's sign-in."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATIENCE = 60.0
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    """A store that keeps logins in memory, and not in a user's home."""
+    """A store in memory, so that tests do not touch the user's home."""
     kept = MemoryStore()
     monkeypatch.setattr(sign_in, "best_store", lambda: kept)
     return kept
 
 
 class Terminal(io.StringIO):
-    """A terminal with a user at it."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -47,7 +47,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def no_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """No user sits there, as under cron: what browsers were opened all the same."""
+    """No terminal, as under cron; the list records opened browsers."""
     opened: list[str] = []
 
     def opens(url: str) -> bool:
@@ -103,7 +103,7 @@ token_endpoint = "https://id.example/token"
         ("manual", MANUAL + "port = 7001\naccount = 'anna'\n", {"port": 7001, "account": "anna", "client_id": "me"}),
     ],
 )
-def test_when_to_sign_in_and_as_whom_is_as_the_file_says(
+def test_sign_in_and_account_follow_the_file(
     workspace: Workspace, store: MemoryStore, oauth: str, more: str, found: dict[str, Any] | None
 ) -> None:
     assert workspace.toml(web("a", URL, oauth, more)) == []
@@ -146,7 +146,7 @@ def test_where_no_terminal_is_there_is_no_browser(
 
 
 async def login(auth: Any, url: str) -> None:
-    """What `greenroom login` does, in a program of its own."""
+    """Sign in as `greenroom login` does."""
     async with Client(url, auth=auth):
         pass
 

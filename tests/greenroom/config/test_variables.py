@@ -1,4 +1,4 @@
-"""Variables in files, and those of the environment that hold for all servers."""
+"""Variables in files, and environment variables for all servers."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_servers_own_word_comes_before_the_environments(workspace: Workspace) 
 
 
 class Home:
-    """The application at home, which is told nothing here."""
+    """The callbacks of the home process, unused here."""
 
     credentials: Any = None
 
