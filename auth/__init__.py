@@ -45,20 +45,20 @@ if TYPE_CHECKING:
 
 # Each module, and the names that the package exports from it: `python -m tests.house --write` makes the table from the imports above.
 _HOMES: Final[dict[str, str]] = {
+    "greenroom.auth.asgi_middleware": "Protected",
+    "greenroom.auth.auth_info": "AuthInfo",
     "greenroom.auth.bearer_tokens": "BearerAuth",
-    "greenroom.auth.client.interactive_flows": "DeviceCode open_browser paste_back show_code",
     "greenroom.auth.client.auth_option": "SignIn",
+    "greenroom.auth.client.client_registration": "signing_key",
+    "greenroom.auth.client.interactive_flows": "DeviceCode open_browser paste_back show_code",
     "greenroom.auth.client.noninteractive_logins": "ClientCredentials EnterpriseManaged GivenTokens",
     "greenroom.auth.client.oauth_login": "OAuth",
-    "greenroom.auth.client.client_registration": "signing_key",
     "greenroom.auth.client.token_stores": "FileStore KeyringStore MemoryStore TokenStore best_store",
     "greenroom.auth.errors": "Denied SignInError",
-    "greenroom.auth.auth_info": "AuthInfo",
     "greenroom.auth.jwks_and_introspection": "Introspection KeySet",
     "greenroom.auth.resource_server": "OAuthResource",
     "greenroom.auth.shared_secrets": "APIKeyAuth BasicAuth CustomAuth NoAuth hash_key hash_password "
     "verify_key verify_password",
-    "greenroom.auth.asgi_middleware": "Protected",
 }
 
 __all__ = sorted(" ".join(_HOMES.values()).split())  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll] - the table says which

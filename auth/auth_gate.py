@@ -100,10 +100,10 @@ class AuthGate:
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
         """Return the peer with its principal, or a refusal."""
         request = auth_request(method, path, headers, peer)
-        shown = [headers.get(name, "") for name in self.provider.headers]
-        digest = keyed_digest(self._key, *shown)
+        credentials = [headers.get(name, "") for name in self.provider.headers]
+        digest = keyed_digest(self._key, *credentials)
         if self._known.get(digest):
-            return await self._authenticate(request, peer, digest, shown)
+            return await self._authenticate(request, peer, digest, credentials)
         if (wait := self._wait(request, peer, digest)) > 0:
             return too_many_failures(wait)
         try:
@@ -113,7 +113,7 @@ class AuthGate:
                 # Checked again after waiting: simultaneous attempts are limited like consecutive ones.
                 if (wait := self._wait(request, peer, digest)) > 0:
                     return too_many_failures(wait)
-                return await self._authenticate(request, peer, digest, shown, known=False)
+                return await self._authenticate(request, peer, digest, credentials, known=False)
         except QueueFull:
             return too_many_failures(1.0)
 
@@ -123,7 +123,7 @@ class AuthGate:
         return max(book.wait_seconds(each, now) for book, each in self._limiters(request.headers, peer, digest))
 
     async def _authenticate(
-        self, request: AuthRequest, peer: Peer, digest: bytes, shown: Sequence[str], *, known: bool = True
+        self, request: AuthRequest, peer: Peer, digest: bytes, credentials: Sequence[str], *, known: bool = True
     ) -> Peer | HttpRefusal:
         """Ask the provider, record the outcome, and check the required scopes."""
         headers = request.headers
@@ -141,7 +141,7 @@ class AuthGate:
             return await self._refuse(denied, request)
         except Exception as error:  # noqa: BLE001 - a program's own verifier may raise anything: the caller is refused
             log.error(  # noqa: TRY400 - the plain traceback could contain credentials
-                "the authentication provider failed\n%s", redacted_traceback(error, shown)
+                "the authentication provider failed\n%s", redacted_traceback(error, credentials)
             )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), request)
         if not known and not info.anonymous:
@@ -180,9 +180,9 @@ class AuthGate:
         try:
             return (await self.provider.challenge(denied, request))._replace(why=why)
         except Exception as error:  # noqa: BLE001 - as above
-            shown = [request.headers.get(name, "") for name in self.provider.headers]
+            credentials = [request.headers.get(name, "") for name in self.provider.headers]
             log.error(  # noqa: TRY400 - as above
-                "the authentication provider could not build its refusal\n%s", redacted_traceback(error, shown)
+                "the authentication provider could not build its refusal\n%s", redacted_traceback(error, credentials)
             )
             return refusal(denied)._replace(why=why)
 

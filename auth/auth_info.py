@@ -1,4 +1,4 @@
-"""Who a caller is: `AuthInfo`, how it is made of a configuration, a verifier's result or a token's claims, and the interface of providers."""
+"""The identity of a caller: `AuthInfo`, how it is made of a configuration, a verifier's result or a token's claims, and the interface of providers."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def info_from_claims(claims: Mapping[str, Any], scope_claim: str = "scope") -> A
     """The identity in a token's claims (RFC 7519, 7662, 9068). A claim of a wrong type counts as missing."""
     # A configured claim is the only one that counts: scopes in another claim were not meant for this server.
     names = ("scope", "scp", "scopes") if scope_claim == "scope" else (scope_claim,)
-    said = (claims.get(name) for name in names)
+    values = (claims.get(name) for name in names)
     return AuthInfo(
         subject=text(claims.get("sub")),
         issuer=text(claims.get("iss")),
         audience=texts(claims.get("aud")),
-        scopes=next((scopes for each in said if (scopes := parse_scopes(each)) is not None), None),
+        scopes=next((scopes for each in values if (scopes := parse_scopes(each)) is not None), None),
         expires_at=number(claims.get("exp")),
         client_id=text(claims.get("client_id")) or text(claims.get("azp")),
         claims=dict(claims),
@@ -152,8 +152,8 @@ def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | 
     """A refusal by RFC 6750: without an `error` if the request had no credentials."""
     shown = denied.kind != "missing"
     error = ERROR_CODES.get(denied.kind, denied.kind) if shown else None
-    said = refusal_text(denied) if shown else None
-    return refusal(denied, challenge("Bearer", realm=realm, error=error, error_description=said, **params))
+    values = refusal_text(denied) if shown else None
+    return refusal(denied, challenge("Bearer", realm=realm, error=error, error_description=values, **params))
 
 
 def only_given(provider: str, **ways: object) -> str:
@@ -198,7 +198,7 @@ class AuthInfo:
     claims: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """All claims of the credential, unchanged."""
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """What the server's own configuration says of the subject."""
+    """The server's own settings for the subject."""
     anonymous: bool = False
     """Whether the caller is unidentified: it owns nothing beyond its session."""
 

@@ -296,7 +296,7 @@ class ResourceDocument:
         self.scopes_supported = (
             None if scopes_supported is None else checked_words("scopes_supported", scopes_supported)
         )
-        said = {
+        fields = {
             "scopes_supported": None if self.scopes_supported is None else list(self.scopes_supported),
             "bearer_methods_supported": list(checked_words("bearer_methods_supported", bearer_methods_supported)),
             "resource_name": resource_name,
@@ -305,20 +305,20 @@ class ResourceDocument:
             if resource_documentation is None
             else checked_resource_url(resource_documentation, "resource_documentation"),
         }
-        managed = sorted({"resource", "authorization_servers", *said} & set(metadata or {}))
+        managed = sorted({"resource", "authorization_servers", *fields} & set(metadata or {}))
         if managed:
             raise ConfigError(f"metadata may not contain {', '.join(managed)}: use the argument of that name")
-        self._fields = {name: value for name, value in said.items() if value is not None} | dict(metadata or {})
+        self._fields = {name: value for name, value in fields.items() if value is not None} | dict(metadata or {})
         path = urlsplit(self.resource).path.rstrip("/")
         self.paths: frozenset[str] = frozenset({f"{WELL_KNOWN}{path}", WELL_KNOWN})
         """The paths at which it is served."""
         encode(self._fields)  # raises here what is not JSON
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> ResourceDocument:
+    def of(cls, fields: Mapping[str, Any]) -> ResourceDocument:
         """From a mapping with `resource`, `authorization_servers`, and optionally `metadata_url` and more. Raises `ConfigError`."""
         try:
-            return cls(**said)
+            return cls(**fields)
         except TypeError as error:
             raise ConfigError(f"resource_metadata: {str(error).rpartition('__init__() ')[2]}") from None
 

@@ -115,12 +115,12 @@ class Introspection:
         headers = {"authorization": self._login, "content-type": "application/x-www-form-urlencoded"}
         try:
             answer = await self.fetch(self.url, method="POST", headers=headers, body=body)
-            said = decode(answer.body) if answer.status == _OK and len(answer.body) <= LARGEST_RESPONSE else None
+            result = decode(answer.body) if answer.status == _OK and len(answer.body) <= LARGEST_RESPONSE else None
         except GreenroomError as error:
             raise Denied("server_error", detail=f"introspection failed: {error}") from None
-        if not is_object(said):
+        if not is_object(result):
             raise Denied("server_error", detail=f"introspection answered with status {answer.status}")
-        return said if said.get("active") is True else None
+        return result if result.get("active") is True else None
 
 
 class IntrospectionResult(NamedTuple):
@@ -175,20 +175,20 @@ class IntrospectionProcess(GenServer):
             self._settings.keep(message.digest, message.claims)
 
 
-async def _introspect(about: Introspection, token: str, digest: bytes, keeper: Any) -> None:
+async def _introspect(about: Introspection, token: str, digest: bytes, process: Any) -> None:
     try:
-        told = _IntrospectionDone(digest, await about.ask(token), None)
+        done = _IntrospectionDone(digest, await about.ask(token), None)
     except Denied as denied:
-        told = _IntrospectionDone(digest, None, denied)
+        done = _IntrospectionDone(digest, None, denied)
     except BaseException as error:
         send(
-            keeper,
+            process,
             _IntrospectionDone(
                 digest, None, Denied("server_error", detail=f"introspection failed: {type(error).__name__}")
             ),
         )
         raise
-    send(keeper, told)
+    send(process, done)
 
 
 def _now() -> float:

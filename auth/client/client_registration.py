@@ -108,17 +108,17 @@ class ClientRegistrar:
         answer = response_object(
             await fetch_in_step(endpoint, self.fetch, _STEP, method="POST", headers=headers, body=body), _STEP
         )
-        kept = {**answer, "redirect_uri": redirect_uri}
-        kept.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
-        found = _identity_from(kept)
+        stored = {**answer, "redirect_uri": redirect_uri}
+        stored.setdefault("token_endpoint_auth_method", "" if answer.get("client_secret") else "none")
+        found = _identity_from(stored)
         if found is None:
             raise SignInError(_STEP, f"{server.issuer} registered this program and returned no client_id")
         key = self._key(server.issuer, device=device)
         try:
-            await self.store.put(key, kept)
+            await self.store.put(key, stored)
             self._unsaved.pop(key, None)
         except (SignInError, OSError) as error:
-            self._unsaved[key] = kept
+            self._unsaved[key] = stored
             log.warning("the new registration at %s is used, and could not be stored: %s", server.issuer, error)
         return found
 

@@ -62,7 +62,7 @@ class AuthorizationCodeFlow(NamedTuple):
             redirect_uri = listener.redirect_uri
             identity = await self.registrar.identity(server, redirect_uri, wanted)
             assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - checked above
-            asked = build_authorization_url(
+            authorization = build_authorization_url(
                 server.authorization_endpoint,
                 {
                     "client_id": identity.client_id,
@@ -72,13 +72,13 @@ class AuthorizationCodeFlow(NamedTuple):
                     "prompt": "consent" if "offline_access" in scopes else None,
                 },
             )
-            response = await self._await_response(listener, asked.url, asked.state)
-            code = check_authorization_response(response, asked.state, server)
+            response = await self._await_response(listener, authorization.url, authorization.state)
+            code = check_authorization_response(response, authorization.state, server)
             endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
             form = {
                 "grant_type": "authorization_code",
                 "code": code,
-                "code_verifier": asked.verifier,
+                "code_verifier": authorization.verifier,
                 "redirect_uri": redirect_uri,
             }
             return identity, await request_token(endpoint, identity, self.fetch, form, resource=source.resource)
@@ -431,7 +431,7 @@ _LONGEST_INTERVAL: Final = 60.0
 
 
 class DeviceCode(NamedTuple):
-    """What the user needs to sign in on another machine."""
+    """The code and the URI that a user needs to sign in on another machine."""
 
     verification_uri: str
     user_code: str

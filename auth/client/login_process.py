@@ -250,21 +250,21 @@ class LoginProcess(GenServer):
             if held is not None and held.access_token != sent:
                 return True
             async with self._locked():
-                kept = await self._load()
-                if kept is not None and kept.access_token != sent and not kept.is_expired():
-                    self._view.record = kept
+                stored = await self._load()
+                if stored is not None and stored.access_token != sent and not stored.is_expired():
+                    self._view.record = stored
                 else:
-                    await self._renew_refused(status, header, kept or held)
+                    await self._renew_refused(status, header, stored or held)
         return True
 
     async def add_scopes(self, scopes: Sequence[str], seen: int) -> LoginRecord:
         """A login with these scopes in addition to its own. The user is asked if the stored one lacks some."""
         with self._shared_failure(seen):
             async with self._locked():
-                kept = await self._load()
-                if kept is not None and kept.access_token and set(scopes) <= set(kept.scopes):
-                    return kept
-                return await self._log_in(None, tuple(scopes), kept, adds_scopes=True)
+                stored = await self._load()
+                if stored is not None and stored.access_token and set(scopes) <= set(stored.scopes):
+                    return stored
+                return await self._log_in(None, tuple(scopes), stored, adds_scopes=True)
 
     # --- steps
 
@@ -295,11 +295,11 @@ class LoginProcess(GenServer):
     async def _load(self) -> LoginRecord | None:
         """The stored record; or the current one, if it is newer and could not be stored."""
         with store_failures():
-            kept = LoginRecord.read(await self._store.get(self._login_method.name))
+            stored = LoginRecord.read(await self._store.get(self._login_method.name))
         held = self._view.record
-        if self._unsaved and held is not None and (kept is None or kept.obtained_at <= held.obtained_at):
+        if self._unsaved and held is not None and (stored is None or stored.obtained_at <= held.obtained_at):
             return held
-        return kept
+        return stored
 
     async def _save(self, record: LoginRecord) -> LoginRecord:
         self._view.record = record
@@ -317,12 +317,12 @@ class LoginProcess(GenServer):
         """Renew a token before it expires. It is still valid, so a failure costs nothing."""
         try:
             async with self._locked():
-                kept = await self._load()
-                if kept is not None and kept.access_token != old.access_token and not kept.is_expiring():
-                    self._view.record = kept
+                stored = await self._load()
+                if stored is not None and stored.access_token != old.access_token and not stored.is_expiring():
+                    self._view.record = stored
                 elif self._login_method.is_unattended:
                     await self._log_in(None, (), None)
-                elif await self._refresh(kept or old, None) is None:
+                elif await self._refresh(stored or old, None) is None:
                     self._view.renew_after = float("inf")
         except (
             SignInError,
@@ -386,8 +386,8 @@ class LoginProcess(GenServer):
             if error.code in _UNKNOWN_CLIENT:
                 await self._login_method.forget(old)
             log.info("the refresh token was rejected: %s", error)
-            kept = await self._load()
-            if kept is None or kept.refresh_token == old.refresh_token:
+            stored = await self._load()
+            if stored is None or stored.refresh_token == old.refresh_token:
                 await self._save(replace(old, refresh_token=None))
             return None
         return await self._save(old.with_tokens(tokens))

@@ -210,8 +210,8 @@ def server_metadata_urls(issuer: str) -> list[str]:
 
 def parse_resource_metadata(body: bytes, expected: str, asked: str | None = None) -> ProtectedResourceMetadata:
     """Metadata that must name the resource `expected`, or the URL `asked` as the user wrote it. Raises `SignInError`."""
-    said = _parse_document(body, "the resource's metadata")
-    resource = text(said.get("resource"))
+    metadata = _parse_document(body, "the resource's metadata")
+    resource = text(metadata.get("resource"))
     if resource is None:
         raise SignInError("discovery", "the resource's metadata names no resource")
     # A URL and the same URL with a trailing slash have one well-known URL.
@@ -221,35 +221,35 @@ def parse_resource_metadata(body: bytes, expected: str, asked: str | None = None
             f"the metadata names {printable_line(resource)}, which is not the requested server: "
             f"its operator has to name {printable_line(expected)} as its `resource`",
         )
-    scopes = said.get("scopes_supported")
+    scopes = metadata.get("scopes_supported")
     return ProtectedResourceMetadata(
-        resource, texts(said.get("authorization_servers")), None if scopes is None else texts(scopes)
+        resource, texts(metadata.get("authorization_servers")), None if scopes is None else texts(scopes)
     )
 
 
 def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServerMetadata:
     """Metadata that must name `issuer`. Raises `SignInError`."""
-    said = _parse_document(body, "the authorization server's metadata")
-    named = text(said.get("issuer"))
+    metadata = _parse_document(body, "the authorization server's metadata")
+    named = text(metadata.get("issuer"))
     if named is None or (issuer is not None and named != issuer):
         raise SignInError(
             "discovery",
             f"the metadata of {issuer} names another issuer: {printable_line(named or 'none')}",
         )
-    methods = said.get("code_challenge_methods_supported")
+    methods = metadata.get("code_challenge_methods_supported")
     return AuthorizationServerMetadata(
         named,
-        text(said.get("authorization_endpoint")),
-        text(said.get("token_endpoint")),
-        text(said.get("registration_endpoint")),
-        text(said.get("device_authorization_endpoint")),
+        text(metadata.get("authorization_endpoint")),
+        text(metadata.get("token_endpoint")),
+        text(metadata.get("registration_endpoint")),
+        text(metadata.get("device_authorization_endpoint")),
         None if methods is None else texts(methods),
-        texts(said.get("token_endpoint_auth_methods_supported")),
-        texts(said.get("scopes_supported")),
-        texts(said.get("grant_types_supported")),
-        said.get("client_id_metadata_document_supported") is True,
-        said.get("authorization_response_iss_parameter_supported") is True,
-        said,
+        texts(metadata.get("token_endpoint_auth_methods_supported")),
+        texts(metadata.get("scopes_supported")),
+        texts(metadata.get("grant_types_supported")),
+        metadata.get("client_id_metadata_document_supported") is True,
+        metadata.get("authorization_response_iss_parameter_supported") is True,
+        metadata,
     )
 
 
@@ -273,10 +273,10 @@ def _with_path(url: str, path: str) -> str:
 
 
 def _parse_document(body: bytes, what: str) -> dict[str, Any]:
-    said = parse_object(body)
-    if said is None:
+    metadata = parse_object(body)
+    if metadata is None:
         raise SignInError(_STEP, f"{what} is not a JSON object")
-    return said
+    return metadata
 
 
 # --- PKCE (RFC 7636), which proves that the client that redeems a code is the one that requested it, and the authorization request.

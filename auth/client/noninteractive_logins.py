@@ -144,28 +144,28 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
         self.logs_in_early = source is not None
 
     async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:
-        asked = scopes_to_request(self._settings.scopes, request, source)
+        requested = scopes_to_request(self._settings.scopes, request, source)
         source = source._replace(resource=self._settings.resource or source.resource)
-        form = await self._form(source, asked)
+        form = await self._form(source, requested)
         server = source.server
         if server.token_endpoint is None:
             raise SignInError("token", f"{server.issuer} names no token endpoint")
         endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
         identity = self._settings.identity()
-        tokens = await request_token(endpoint, identity, self._fetch, form, resource=source.resource, scopes=asked)
-        return login_record(source, identity, tokens, asked)
+        tokens = await request_token(endpoint, identity, self._fetch, form, resource=source.resource, scopes=requested)
+        return login_record(source, identity, tokens, requested)
 
     @abstractmethod
-    async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]: ...
+    async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]: ...
 
 
 class _ClientCredentialsLogin(_TokenEndpointLogin[ClientCredentials]):
-    async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no parameters
+    async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no parameters
         return {"grant_type": "client_credentials"}
 
 
 class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):
-    async def _form(self, source: TokenSource, asked: Sequence[str]) -> Mapping[str, str]:
+    async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:
         """Exchange the user's identity token for an assertion."""
         settings = self._settings
         subject = settings.subject_token
@@ -185,7 +185,7 @@ class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):
         step = "token exchange"
         try:
             exchanged = await request_token(
-                endpoint, here, self._fetch, form, resource=source.resource, scopes=asked, step=step, bearer=False
+                endpoint, here, self._fetch, form, resource=source.resource, scopes=requested, step=step, bearer=False
             )
         except SignInError as error:
             if error.code in _EXPIRED and (error.code != "invalid_request" or "expired" in error.message):

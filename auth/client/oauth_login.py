@@ -144,10 +144,10 @@ class OAuthLoginMethod(LoginMethod):
     async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:
         """Have the user sign in."""
         settings = self._settings
-        asked = scopes_to_request(settings.scopes, request, source, settings.also)
+        requested = scopes_to_request(settings.scopes, request, source, settings.also)
         if settings.device is not None and source.server.device_endpoint is not None:
             flow = DeviceFlow(settings.device, self._registrar, self._fetch, settings.timeout)
-            identity, tokens = await flow.run(source, asked)
+            identity, tokens = await flow.run(source, requested)
         elif settings.browser is None:
             check_code_grant(source.server)
             raise self._needed(source, request)
@@ -155,8 +155,8 @@ class OAuthLoginMethod(LoginMethod):
             code = AuthorizationCodeFlow(
                 settings.browser, self._registrar, self._fetch, settings.port, settings.timeout
             )
-            identity, tokens = await code.run(source, asked)
-        return login_record(source, identity, tokens, asked)
+            identity, tokens = await code.run(source, requested)
+        return login_record(source, identity, tokens, requested)
 
     def _needed(self, source: TokenSource, request: TokenRequest) -> SignInError:
         """The error for a login that needs a user: what is missing, and what to run."""

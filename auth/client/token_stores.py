@@ -228,8 +228,8 @@ class KeyringStore:
 
     async def get(self, key: str) -> Mapping[str, Any] | None:
         """The entry of a key, if there is one."""
-        kept = await self._ask(self._keyring.get_password, self._service, key)
-        return None if kept is None else parse_object(kept.encode())
+        stored = await self._ask(self._keyring.get_password, self._service, key)
+        return None if stored is None else parse_object(stored.encode())
 
     async def keys(self) -> Sequence[str]:
         """The keys of all entries, from an entry of their own, since keyrings cannot list entries."""
@@ -441,18 +441,18 @@ class LoginRecord:
         return asdict(self)
 
     @classmethod
-    def read(cls, kept: Mapping[str, Any] | None) -> LoginRecord | None:
+    def read(cls, stored: Mapping[str, Any] | None) -> LoginRecord | None:
         """The record in a store entry; None for an incomplete one."""
-        if kept is None:
+        if stored is None:
             return None
         names = ("issuer", "resource", "token_endpoint", "client_id", "access_token")
-        needed = {name: found for name in names if (found := text(kept.get(name))) is not None}
+        needed = {name: found for name in names if (found := text(stored.get(name))) is not None}
         if len(needed) < len(names):
             return None
         return cls(
             **needed,
-            refresh_token=text(kept.get("refresh_token")),
-            expires_at=number(kept.get("expires_at")),
-            obtained_at=number(kept.get("obtained_at")) or 0.0,
-            scopes=texts(kept.get("scopes")),
+            refresh_token=text(stored.get("refresh_token")),
+            expires_at=number(stored.get("expires_at")),
+            obtained_at=number(stored.get("obtained_at")) or 0.0,
+            scopes=texts(stored.get("scopes")),
         )

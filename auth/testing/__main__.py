@@ -16,17 +16,17 @@ from .fake_auth_server import AuthorizationServer
 
 async def serve(port: int) -> None:
     """Serve until SIGTERM or SIGINT."""
-    told = asyncio.Event()
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(
             NotImplementedError
         ):  # Windows has no signal handlers here; Ctrl-C ends the program anyway
-            loop.add_signal_handler(number, told.set)
+            loop.add_signal_handler(number, stopped.set)
     idp = await AuthorizationServer().start(port=port)
     print(idp.issuer, flush=True)  # noqa: T201 - the issuer is the program's only output
     try:
-        await told.wait()
+        await stopped.wait()
     finally:
         await idp.stop()
 

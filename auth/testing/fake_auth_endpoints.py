@@ -167,7 +167,7 @@ class FakeAuthEndpoints:
         if not form.get("audience"):
             raise OAuthError("invalid_target", "audience must be the issuer that the assertion is for")
         now = int(server.clock())
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "iss": server.issuer,
             "sub": user,
             "aud": form["audience"],
@@ -177,10 +177,10 @@ class FakeAuthEndpoints:
             "exp": now + 300,
         }
         if grant.resource:
-            said["resource"] = grant.resource[0]
+            fields["resource"] = grant.resource[0]
         if scopes:
-            said["scope"] = " ".join(scopes)
-        signed = server.keys.sign(said, server.faults, {"typ": "oauth-id-jag+jwt"})
+            fields["scope"] = " ".join(scopes)
+        signed = server.keys.sign(fields, server.faults, {"typ": "oauth-id-jag+jwt"})
         answer = {"access_token": signed, "issued_token_type": ID_JAG, "token_type": "N_A", "expires_in": 300}
         return answer | ({"scope": " ".join(scopes)} if scopes else {})
 
@@ -204,8 +204,8 @@ class FakeAuthEndpoints:
         return self._token_response(grant, refresh=False)
 
     def _claims_of(self, token: str) -> dict[str, Any]:
-        given = self._server.issued_tokens.get(token)
-        return given[1] if given is not None else self._verified(token, self._server)
+        issued = self._server.issued_tokens.get(token)
+        return issued[1] if issued is not None else self._verified(token, self._server)
 
     def _verified(self, token: str, issuer: AuthorizationServer) -> dict[str, Any]:
         try:
@@ -237,17 +237,17 @@ class FakeAuthEndpoints:
         if client.method == "none":
             raise OAuthError("invalid_client", "introspection requires client authentication", 401)
         token = request.form.get("token", "")
-        given = self._server.issued_tokens.get(token)
-        if given is None or given[1].get("exp", 0) < self._server.clock():
+        issued = self._server.issued_tokens.get(token)
+        if issued is None or issued[1].get("exp", 0) < self._server.clock():
             return json_response({"active": False})
-        return json_response({"active": True, "token_type": "Bearer", **given[1]})
+        return json_response({"active": True, "token_type": "Bearer", **issued[1]})
 
     async def _revoke(self, request: AuthServerRequest) -> AuthServerResponse:
         """Token revocation (RFC 7009); a refresh token is revoked with all tokens of its grant."""
         client = await self._authenticate_client(request)
         token = request.form.get("token", "")
-        given, refresh = self._server.issued_tokens.get(token), self._server.refresh_tokens.get(token)
-        if given is not None and given[0] is not None and given[0].client_id == client.id:
+        issued, refresh = self._server.issued_tokens.get(token), self._server.refresh_tokens.get(token)
+        if issued is not None and issued[0] is not None and issued[0].client_id == client.id:
             del self._server.issued_tokens[token]
         if refresh is not None and refresh.grant.client_id == client.id:
             self._revoke_family(refresh.grant.family)
@@ -306,12 +306,12 @@ class FakeAuthEndpoints:
         return code
 
     def _redirect_error(self, back: str, error: OAuthError, params: Mapping[str, str]) -> AuthServerResponse:
-        said = {"error": error.error, "error_description": error.description or None}
-        return self._redirect(back, said, params)
+        fields = {"error": error.error, "error_description": error.description or None}
+        return self._redirect(back, fields, params)
 
-    def _redirect(self, back: str, said: Mapping[str, str | None], params: Mapping[str, str]) -> AuthServerResponse:
+    def _redirect(self, back: str, fields: Mapping[str, str | None], params: Mapping[str, str]) -> AuthServerResponse:
         server = self._server
-        whole: dict[str, str | None] = {**said, "state": params.get("state"), "iss": server.issuer}
+        whole: dict[str, str | None] = {**fields, "state": params.get("state"), "iss": server.issuer}
         query = urlencode(
             {name: value for name, value in with_fault(whole, server.faults.redirect).items() if value is not None}
         )
@@ -399,16 +399,16 @@ class FakeAuthEndpoints:
             return known
         if id is None or urlsplit(id).scheme not in ("http", "https"):
             raise OAuthError("invalid_client", "the client is unknown", 401)
-        said = server.client_documents.get(id)
-        if said is None:
+        fields = server.client_documents.get(id)
+        if fields is None:
             try:
                 answer = await server.documents(id)
-                said = decode(answer.body)
+                fields = decode(answer.body)
             except (GreenroomError, ProtocolError) as error:
                 raise OAuthError("invalid_client", f"the client's document cannot be read: {error}", 401) from None
-        if not is_object(said) or said.get("client_id") != id:
+        if not is_object(fields) or fields.get("client_id") != id:
             raise OAuthError("invalid_client", "the client's document names another client_id", 401)
-        return client_from_metadata({"token_endpoint_auth_method": "none", **said}, id, None, client_keys(said))
+        return client_from_metadata({"token_endpoint_auth_method": "none", **fields}, id, None, client_keys(fields))
 
     async def _authenticate_client(self, request: AuthServerRequest) -> RegisteredClient:
         """The client of a request, authenticated by its registered method. Raises `OAuthError`."""
@@ -459,7 +459,7 @@ class FakeAuthEndpoints:
         server = self._server
         now = server.clock()
         about = grant.resource or ((server.audience,) if server.audience else ())
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "iss": server.issuer,
             "sub": grant.user,
             "client_id": grant.client_id,
@@ -468,10 +468,10 @@ class FakeAuthEndpoints:
             "jti": secrets.token_hex(8),
         }
         if about:
-            said["aud"] = about[0] if len(about) == 1 else list(about)
+            fields["aud"] = about[0] if len(about) == 1 else list(about)
         if grant.scopes:
-            said["scope"] = " ".join(grant.scopes)
-        claims = with_fault(said, {**(more or {}), **server.faults.claims})
+            fields["scope"] = " ".join(grant.scopes)
+        claims = with_fault(fields, {**(more or {}), **server.faults.claims})
         token = (
             secrets.token_urlsafe(24) if server.opaque else server.keys.sign(claims, server.faults, {"typ": "at+jwt"})
         )
@@ -481,20 +481,20 @@ class FakeAuthEndpoints:
     def _token_response(self, grant: Grant, *, refresh: bool) -> dict[str, Any]:
         """The response of the token endpoint for a grant."""
         server = self._server
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "access_token": self.issue_access_token(grant),
             "token_type": "Bearer",
             "expires_in": int(server.lifetime),
         }
         if grant.scopes:
-            said["scope"] = " ".join(grant.scopes)
+            fields["scope"] = " ".join(grant.scopes)
         if refresh:
-            said["refresh_token"] = self._new_refresh_token(grant)
+            fields["refresh_token"] = self._new_refresh_token(grant)
         if "openid" in grant.scopes:
             claims = {"iss": server.issuer, "sub": grant.user, "aud": grant.client_id}
             now = int(server.clock())
-            said["id_token"] = server.keys.sign(claims | {"iat": now, "exp": now + 300}, server.faults)
-        return with_fault(said, server.faults.answer)
+            fields["id_token"] = server.keys.sign(claims | {"iat": now, "exp": now + 300}, server.faults)
+        return with_fault(fields, server.faults.answer)
 
     def _new_refresh_token(self, grant: Grant) -> str:
         """Issue a refresh token."""
@@ -536,14 +536,14 @@ def device_form(text: str, code: str, status: int = 200) -> AuthServerResponse:
 
 def requested_resources(request: AuthServerRequest) -> tuple[str, ...]:
     """The `resource` parameters, which may be repeated (RFC 8707)."""
-    said = request.forms if request.method == "POST" else parse_qs(request.query)
-    return tuple(said.get("resource", ()))
+    fields = request.forms if request.method == "POST" else parse_qs(request.query)
+    return tuple(fields.get("resource", ()))
 
 
-def client_keys(said: Mapping[str, Any]) -> Any:
+def client_keys(fields: Mapping[str, Any]) -> Any:
     """The keys in a client's metadata."""
     try:
-        return tuple(parse_jwk_set(said["jwks"])) if "jwks" in said else ()
+        return tuple(parse_jwk_set(fields["jwks"])) if "jwks" in fields else ()
     except InvalidKeyError:
         raise OAuthError("invalid_client_metadata", "jwks is not a JWK set") from None
 

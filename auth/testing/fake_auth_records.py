@@ -1,4 +1,4 @@
-"""What the fake authorization server stores and exchanges: clients, grants, codes and tokens; its requests and responses; its faults."""
+"""Records of the fake authorization server: clients, grants, codes and tokens; its requests and responses; its faults."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RegisteredClient:
 
 
 class ConsentRequest(NamedTuple):
-    """What a user is asked to grant on the consent page."""
+    """A request for consent, as the user sees it."""
 
     client: RegisteredClient
     scopes: tuple[str, ...]
@@ -125,10 +125,10 @@ class DeviceAuthorization:
     polled_at: float | None = None
 
 
-def client_from_metadata(said: Any, id: str, secret: str | None, keys: tuple[JsonWebKey, ...]) -> RegisteredClient:
+def client_from_metadata(fields: Any, id: str, secret: str | None, keys: tuple[JsonWebKey, ...]) -> RegisteredClient:
     """A client from its registration request or its metadata document. Raises `OAuthError`."""
-    redirects = texts(said.get("redirect_uris"))
-    grants = texts(said.get("grant_types")) or ("authorization_code",)
+    redirects = texts(fields.get("redirect_uris"))
+    grants = texts(fields.get("grant_types")) or ("authorization_code",)
     if "authorization_code" in grants and not redirects:
         raise OAuthError("invalid_redirect_uri", "redirect_uris is empty")
     for each in redirects:
@@ -140,11 +140,11 @@ def client_from_metadata(said: Any, id: str, secret: str | None, keys: tuple[Jso
             )
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
             raise OAuthError("invalid_redirect_uri", "http is allowed for loopback addresses only")
-    method = said.get("token_endpoint_auth_method", "client_secret_basic" if secret else "none")
+    method = fields.get("token_endpoint_auth_method", "client_secret_basic" if secret else "none")
     if method not in METHODS:
         raise OAuthError("invalid_client_metadata", f"token_endpoint_auth_method must be one of {', '.join(METHODS)}")
     kept = secret if method in ("client_secret_basic", "client_secret_post") else None
-    return RegisteredClient(id, kept, redirects, method, keys, grants, text(said.get("client_name")) or "", said)
+    return RegisteredClient(id, kept, redirects, method, keys, grants, text(fields.get("client_name")) or "", fields)
 
 
 def _same_but_for_port(url: str, known: str) -> bool:
@@ -219,9 +219,9 @@ class OAuthError(Exception):
 
     def answer(self) -> AuthServerResponse:
         """The response of a token endpoint for this error."""
-        said = {"error": self.error} | ({"error_description": self.description} if self.description else {})
+        fields = {"error": self.error} | ({"error_description": self.description} if self.description else {})
         more = (("www-authenticate", 'Basic realm="oauth"'),) if self.status == 401 else ()  # noqa: PLR2004 - 401 needs a challenge
-        return json_response(said, self.status, more)
+        return json_response(fields, self.status, more)
 
 
 def json_response(value: object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> AuthServerResponse:
@@ -302,6 +302,6 @@ PlannedResponse: TypeAlias = "NoResponse | TruncatedResponse | EndlessResponse |
 """How one path responds."""
 
 
-def with_fault(said: Mapping[str, Any], fault: Mapping[str, Any]) -> dict[str, Any]:
+def with_fault(fields: Mapping[str, Any], fault: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with the fault applied."""
-    return {name: value for name, value in {**said, **fault}.items() if name not in fault or value is not None}
+    return {name: value for name, value in {**fields, **fault}.items() if name not in fault or value is not None}

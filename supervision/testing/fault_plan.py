@@ -52,10 +52,10 @@ class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         which = "" if self.which == 0 else f"[{self.which}]"
-        said = [
+        details = [
             f"{name}={value}" for name in ("seconds", "count", "reason") if (value := getattr(self, name)) is not None
         ]
-        return f"{self.at:g} s: {self.what} {self.target}{which}{' ' if said else ''}{' '.join(said)}"
+        return f"{self.at:g} s: {self.what} {self.target}{which}{' ' if details else ''}{' '.join(details)}"
 
 
 class FaultPlan(msgspec.Struct, frozen=True):

@@ -178,17 +178,17 @@ def _children() -> Iterator[tuple[int, str]]:
     """The running child processes: all of them where the system tells, else those of multiprocessing."""
     tracker = getattr(multiprocessing.resource_tracker, "_resource_tracker", None)
     spared = getattr(tracker, "_pid", None)
-    told = False
+    listed = False
     tasks = Path("/proc/self/task")
     for thread in tasks.iterdir() if tasks.is_dir() else ():
         with suppress(OSError):
             pids = (thread / "children").read_text().split()
-            told = True
+            listed = True
             for pid in map(int, pids):
                 words = _command(pid)
                 if pid != spared and words is not None:
                     yield pid, words
-    if not told:
+    if not listed:
         for child in multiprocessing.active_children():
             if child.pid is not None:
                 yield child.pid, child.name

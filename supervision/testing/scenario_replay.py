@@ -133,20 +133,20 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
         )
         if command == "shrink":
             each.add_argument("--tries", type=int, default=MOST_TRIES, help="the maximal number of runs")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        scenario = load_scenario(given.scenario)
-        plan = FaultPlan() if given.plan is None else FaultPlan.load(Path(given.plan).read_bytes())
+        scenario = load_scenario(options.scenario)
+        plan = FaultPlan() if options.plan is None else FaultPlan.load(Path(options.plan).read_bytes())
     except (LookupError, OSError, ValueError) as error:
         parser.error(str(error))
 
     def again(faults: FaultPlan) -> ReplayResult:
-        return play(scenario, faults, seed=given.seed, messages=given.messages, unordered=given.unordered)
+        return play(scenario, faults, seed=options.seed, messages=options.messages, unordered=options.unordered)
 
-    if given.command == "shrink":
+    if options.command == "shrink":
         first = again(plan)
         try:
-            smallest = shrink(plan, lambda faults: again(faults).fails_like(first), tries=given.tries)
+            smallest = shrink(plan, lambda faults: again(faults).fails_like(first), tries=options.tries)
         except ValueError as error:
             sys.stderr.write(f"{error}\n")
             return 1
@@ -178,8 +178,8 @@ async def shrink_async(
     """`shrink` with a `fails` that may be async."""
     best = _ShrinkState(plan, tries)
     for candidate in _candidate_plans(best):
-        told = fails(candidate)
-        best.failed = await told if inspect.isawaitable(told) else told
+        result = fails(candidate)
+        best.failed = await result if inspect.isawaitable(result) else result
     return best.smallest()
 
 

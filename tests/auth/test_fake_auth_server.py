@@ -54,7 +54,7 @@ def login(id: str, secret: str) -> dict[str, str]:
 
 
 async def signed_in(idp: AuthorizationServer, client: RegisteredClient, **more: str) -> tuple[dict[str, str], str]:
-    """What the redirect brought, and the verifier."""
+    """The parameters of the redirect, and the verifier."""
     params = {"client_id": client.id, "redirect_uri": BACK, "scope": "read", "resource": RESOURCE, **more}
     asked = build_authorization_url(idp.url("authorize"), params, state="s")
     return redirect_params(await idp.browse(asked.url)), asked.verifier
@@ -136,7 +136,7 @@ async def test_users_and_pages_say_no_in_the_redirect_and_strangers_are_sent_now
     assert redirect_params(await idp.browse(f"{idp.url('authorize')}?{plain}"))["error"] == "invalid_request"
 
 
-async def test_a_program_registers_itself_and_shows_itself_as_it_said() -> None:
+async def test_a_program_registers_and_authenticates_as_registered() -> None:
     idp = made()
     body = json.dumps({"redirect_uris": [BACK], "client_name": "App", "application_type": "native"}).encode()
     answer = await idp.fetch(idp.url("register"), method="POST", body=body)

@@ -36,7 +36,7 @@ def keys() -> APIKeyAuth:
 
 
 async def knock(gate: AuthGate, shown: Any) -> str | tuple[int, list[str]]:
-    """Who is let in; or the status and the challenges."""
+    """The subject that is admitted; or the status and the challenges."""
     headers = {name: value for name, value in shown.items() if value is not None}
     found = await gate.authenticate("POST", "/mcp", headers, Peer("http", "203.0.113.7:5000"))
     if isinstance(found, HttpRefusal):

@@ -35,7 +35,7 @@ ERRORS: dict[tuple[str, str], str | None] = {
     ("bearer", "no scope"): "insufficient_scope",
     ("bearer", ""): "invalid_token",
 }
-"""What a bearer challenge says is wrong."""
+"""The error in a bearer challenge."""
 
 
 def cells() -> list[Any]:

@@ -146,7 +146,7 @@ async def test_a_tool_that_lacks_scopes_asks_for_them() -> None:
 
 
 class Heard:
-    """What an ASGI application sent."""
+    """The response of an ASGI application."""
 
     def __init__(self) -> None:
         self.status = 0

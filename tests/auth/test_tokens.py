@@ -325,12 +325,12 @@ async def test_keys_are_fetched_again_after_a_while_without_an_unknown_key_id() 
         assert issuer.asked == 2
         assert await why_not(provider, token) == "invalid_token"  # its key was taken back
         assert (await let_in(provider, sign(claims(), issuer.keys[0], "ES256"))).subject == "ann"
-        [keeper] = [each.id for each in provider.children()]
-        pid = whereis(keeper)
+        [process] = [each.id for each in provider.children()]
+        pid = whereis(process)
         assert pid is not None
         send(pid, "what is this?")
         await asyncio.sleep(1)
-        assert whereis(keeper) == pid
+        assert whereis(process) == pid
 
 
 async def test_an_answer_without_keys_is_told_as_the_servers_own_trouble(caplog: pytest.LogCaptureFixture) -> None:

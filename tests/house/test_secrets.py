@@ -38,9 +38,9 @@ NO_SECRET = {
         "auth/client/login_process.py",
         "held.access_token != sent",
     ): "both are ours: was another token sent than is held now",
-    ("auth/client/login_process.py", "kept.access_token != old.access_token"): "both are ours, from one store",
-    ("auth/client/login_process.py", "kept.access_token != sent"): "as above",
-    ("auth/client/login_process.py", "kept.refresh_token == old.refresh_token"): "as above",
+    ("auth/client/login_process.py", "stored.access_token != old.access_token"): "both are ours, from one store",
+    ("auth/client/login_process.py", "stored.access_token != sent"): "as above",
+    ("auth/client/login_process.py", "stored.refresh_token == old.refresh_token"): "as above",
     ("auth/credential_headers.py", "key.lower() == name"): "the name of a header",
     (
         "auth/testing/fake_auth_endpoints.py",

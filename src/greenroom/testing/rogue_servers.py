@@ -282,9 +282,9 @@ class RogueWire:
         del self._busy[number]
 
     def _write(self, data: bytes) -> None:
-        heard: list[InboundItem] = [_parse_line(line) for line in self._lines.feed(data)]
-        if heard:
-            self._owner.send(Inbound(self.pid, heard))
+        items: list[InboundItem] = [_parse_line(line) for line in self._lines.feed(data)]
+        if items:
+            self._owner.send(Inbound(self.pid, items))
 
 
 def _parse_line(line: bytes | OversizedMessage) -> InboundItem:

@@ -322,7 +322,7 @@ async def test_a_hundred_at_once_share_one_failure() -> None:
     assert await credentials.refused(401, CHALLENGE, {})
 
 
-async def test_two_clients_of_one_store_share_one_keeper_and_its_end_is_survived() -> None:
+async def test_two_clients_of_one_store_share_one_login_process_and_survive_its_end() -> None:
     world, store = World(), MemoryStore()
     one, two = (oauth(world, store=store).credentials(URL) for _ in range(2))
     headers = await signed_in(one)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.fetch import FetchResponse
 
 
-async def _ends_with_its_keeper(credentials: Any, asking: asyncio.Task[Any]) -> None:
+async def _ends_with_the_login_process(credentials: Any, asking: asyncio.Task[Any]) -> None:
     """Kill the login process while it serves the call."""
     await asyncio.sleep(1)
     pid = whereis(credentials._name)
@@ -77,7 +77,7 @@ class Broken(MemoryStore):
         return super().lock(key)
 
 
-async def test_many_who_begin_at_once_have_one_keeper() -> None:
+async def test_simultaneous_first_requests_share_one_login_process() -> None:
     world, store = World(), MemoryStore()
     many = [oauth(world, store=store).credentials(URL) for _ in range(20)]
     assert await asyncio.gather(*(each.headers() for each in many)) == [{}] * 20
@@ -86,7 +86,7 @@ async def test_many_who_begin_at_once_have_one_keeper() -> None:
     assert len(world.visits) == 1
 
 
-async def test_a_keeper_that_is_killed_in_the_middle_is_told_and_the_next_one_goes_on() -> None:
+async def test_a_killed_login_process_is_reported_and_the_next_one_continues() -> None:
     world = World()
     waits = asyncio.Event()
 
@@ -96,7 +96,7 @@ async def test_a_keeper_that_is_killed_in_the_middle_is_told_and_the_next_one_go
 
     credentials = oauth(world, browser=slow).credentials(URL)
     asking = asyncio.create_task(credentials.refused(401, CHALLENGE, {}))
-    await _ends_with_its_keeper(credentials, asking)
+    await _ends_with_the_login_process(credentials, asking)
     waits.set()
     assert await credentials.refused(401, CHALLENGE, {})
 
@@ -142,7 +142,7 @@ async def test_a_registration_that_cannot_be_stored_is_used_all_the_same(
     assert not store._entries
 
 
-async def test_a_keeper_with_what_could_not_be_kept_stays_as_long_as_its_program() -> None:
+async def test_a_login_process_with_an_unsaved_login_does_not_stop() -> None:
     world, store = World(), Mounted(SignInError("store", "read-only"))
     credentials = oauth(world, store=store).credentials(URL)
     await signed_in(credentials)
@@ -327,7 +327,7 @@ async def test_a_client_that_its_issuer_has_forgotten_is_registered_anew() -> No
     assert first != second
 
 
-async def test_a_keeper_that_is_in_use_stays_and_takes_no_notice_of_strangers() -> None:
+async def test_a_login_process_in_use_stays_and_ignores_unknown_messages() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
     await signed_in(credentials)
@@ -340,7 +340,7 @@ async def test_a_keeper_that_is_in_use_stays_and_takes_no_notice_of_strangers() 
     assert whereis(credentials._name) == pid
 
 
-async def test_a_keeper_that_is_killed_while_a_token_is_got_is_told_and_no_secret_is_shown() -> None:
+async def test_a_login_process_killed_during_a_login_is_reported_without_a_secret() -> None:
     world = World()
     world.idp.add_client("robot", secret="hush")
     waits = asyncio.Event()
@@ -353,7 +353,7 @@ async def test_a_keeper_that_is_killed_while_a_token_is_got_is_told_and_no_secre
     credentials = way.credentials(f"{URL}?key=hidden")
     assert not any(secret in repr(credentials) for secret in ("hush", "hidden"))
     asking = asyncio.create_task(credentials.headers())
-    await _ends_with_its_keeper(credentials, asking)
+    await _ends_with_the_login_process(credentials, asking)
     waits.set()
     assert token(await credentials.headers()) in world.idp.issued_tokens
 
@@ -380,7 +380,7 @@ async def test_a_caller_of_a_killed_login_process_starts_another() -> None:
         await asking
 
 
-async def test_a_keeper_that_is_killed_as_it_begins_is_told() -> None:
+async def test_a_login_process_killed_at_its_start_is_reported() -> None:
     credentials = oauth(World()).credentials(URL)
     asking = asyncio.create_task(credentials.headers())
     while (pid := whereis(credentials._name)) is None:  # noqa: ASYNC110 - nothing tells that it has begun
@@ -392,12 +392,14 @@ async def test_a_keeper_that_is_killed_as_it_begins_is_told() -> None:
     assert await credentials.headers() == {}
 
 
-async def test_two_who_begin_where_so_much_begins_that_one_has_to_wait_have_one_keeper() -> None:
+async def test_two_callers_that_start_the_login_process_at_once_share_one() -> None:
     world, store = World(), MemoryStore()
     both = [oauth(world, store=store).credentials(URL) for _ in range(2)]
     node = current_node()
     assert node.inline_budget
-    node.inline_left = 0  # the first gives way before its keeper has a name, and the other's is there before
+    node.inline_left = (
+        0  # the first one is preempted before its process is registered, and the other one's is registered before
+    )
     assert await asyncio.gather(*(each.headers() for each in both)) == [{}] * 2
     assert len({each._pid for each in both}) == 1
     assert both[0]._view is both[1]._view

@@ -46,10 +46,10 @@ async def visit(uri: str, target: str, method: str = "GET", raw: bytes | None = 
 
 @pytest.mark.row("CB-06")
 async def test_a_response_with_the_right_state_is_accepted_and_no_other() -> None:
-    async with LoopbackRedirect() as landing:
-        uri = landing.redirect_uri
+    async with LoopbackRedirect() as listener:
+        uri = listener.redirect_uri
         assert urlsplit(uri).hostname == "127.0.0.1"
-        arrival = asyncio.create_task(landing.response("s1"))
+        response = asyncio.create_task(listener.response("s1"))
         await asyncio.sleep(0)
         assert (await visit(uri, "/callback?code=evil&state=other"))[0] == 400
         assert (await visit(uri, "/callback?code=evil"))[0] == 400
@@ -58,13 +58,13 @@ async def test_a_response_with_the_right_state_is_accepted_and_no_other() -> Non
         assert (await visit(uri, "/callback?code=a&state=s1", "POST"))[0] == 404
         assert (await visit(uri, "", raw=b"\x16\x03\x01 nonsense\r\n\r\n"))[0] == 404
         assert (await visit(uri, "", raw=b"GET / HTTP/1.1\r\n" + b"a" * 40_000))[0] == 431
-        assert not arrival.done()
+        assert not response.done()
         status, head, body = await visit(uri, "/callback?code=good&state=s1&iss=https%3A%2F%2Fidp.example")
         assert status == 200
         assert "default-src 'none'" in head
         assert "no-store" in head
         assert "good" not in body
-        found: AuthorizationResponse = await arrival
+        found: AuthorizationResponse = await response
         assert (found.code, found.issuer, found.error) == ("good", "https://idp.example", None)
         assert (await visit(uri, "/callback?code=again&state=s1"))[0] == 400
     with pytest.raises(ConnectionRefusedError):
@@ -74,27 +74,27 @@ async def test_a_response_with_the_right_state_is_accepted_and_no_other() -> Non
 @pytest.mark.parametrize("said", [b"", b"G", b"GET /callback?code=c&state=other HTTP/1.1\r\n"])
 async def test_silent_connections_do_not_keep_the_browser_out(said: bytes) -> None:
     """A local program opens connections as fast as they are closed, before, between and after those of the browser."""
-    async with LoopbackRedirect() as landing:
-        arrival = asyncio.create_task(landing.response("s1"))
+    async with LoopbackRedirect() as listener:
+        response = asyncio.create_task(listener.response("s1"))
         await asyncio.sleep(0)
-        parts = urlsplit(landing.redirect_uri)
+        parts = urlsplit(listener.redirect_uri)
         held = [socket.create_connection((parts.hostname, parts.port)) for _ in range(60)]
         for _ in range(8):
             for _ in range(60):
                 each = socket.create_connection((parts.hostname, parts.port))
                 each.sendall(said)
                 held.append(each)
-            assert (await visit(landing.redirect_uri, "/callback?code=x&state=forged"))[0] == 400
-            assert len(landing._open) <= MOST_CONNECTIONS
-        assert (await visit(landing.redirect_uri, "/callback?code=good&state=s1"))[0] == 200
-        assert (await arrival).code == "good"
+            assert (await visit(listener.redirect_uri, "/callback?code=x&state=forged"))[0] == 400
+            assert len(listener._open) <= MOST_CONNECTIONS
+        assert (await visit(listener.redirect_uri, "/callback?code=good&state=s1"))[0] == 200
+        assert (await response).code == "good"
         for each in held:
             each.close()
 
 
 async def test_a_silent_connection_is_answered_before_it_is_closed() -> None:
-    async with LoopbackRedirect() as landing:
-        parts = urlsplit(landing.redirect_uri)
+    async with LoopbackRedirect() as listener:
+        parts = urlsplit(listener.redirect_uri)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         began = asyncio.get_running_loop().time()
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
@@ -103,10 +103,10 @@ async def test_a_silent_connection_is_answered_before_it_is_closed() -> None:
 
 
 async def test_the_page_does_not_wait_for_silent_connections_when_it_closes() -> None:
-    async with LoopbackRedirect() as landing:
-        parts = urlsplit(landing.redirect_uri)
+    async with LoopbackRedirect() as listener:
+        parts = urlsplit(listener.redirect_uri)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        await visit(landing.redirect_uri, "/")
+        await visit(listener.redirect_uri, "/")
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() == began
     with contextlib.suppress(ConnectionResetError):  # which is how it may be closed
@@ -124,8 +124,8 @@ async def test_a_head_in_single_bytes_is_searched_once(monkeypatch: pytest.Monke
             searched += len(self) - start
             return super().find(sub, start)
 
-    landing = LoopbackRedirect()
-    connection = _RedirectConnection(landing)
+    listener = LoopbackRedirect()
+    connection = _RedirectConnection(listener)
     connection._head = Counted()
     said: list[str] = []
 
@@ -172,11 +172,11 @@ PLACES = [
 @pytest.mark.parametrize("place", PLACES)
 async def test_parameters_of_a_response_are_never_shown_to_the_browser(place: str, script: str) -> None:
     """The page contains only fixed text, whatever the address contains, and no script could run in it."""
-    async with LoopbackRedirect() as landing:
-        arrival = asyncio.create_task(landing.response("s1"))
+    async with LoopbackRedirect() as listener:
+        response = asyncio.create_task(listener.response("s1"))
         await asyncio.sleep(0)
         for written in (place.format(quote(script)), place.format(quote(quote(script)))):
-            status, head, body = await visit(landing.redirect_uri, written)
+            status, head, body = await visit(listener.redirect_uri, written)
             assert status in (200, 400, 404)
             assert not [each for each in HARMFUL if each in (head + body).lower()]
             headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:])
@@ -197,7 +197,7 @@ async def test_parameters_of_a_response_are_never_shown_to_the_browser(place: st
                 "nosniff",
                 "text/html; charset=utf-8",
             )
-        arrival.cancel()
+        response.cancel()
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -239,8 +239,8 @@ async def test_a_port_can_be_pinned_and_one_that_is_taken_is_told() -> None:
         with pytest.raises(SignInError, match=f"port {port}.*pin another port"):
             async with LoopbackRedirect(port):
                 pass
-    async with LoopbackRedirect(port) as landing:
-        assert urlsplit(landing.redirect_uri).port == port
+    async with LoopbackRedirect(port) as listener:
+        assert urlsplit(listener.redirect_uri).port == port
 
 
 @pytest.mark.row("CB-06")

@@ -173,7 +173,7 @@ async def credentials_of(client: ClientIdentity, post: FetchFunction, endpoint: 
 
 
 @pytest.mark.row("CA-06")
-async def test_how_a_client_shows_itself() -> None:
+async def test_client_authentication_by_each_method() -> None:
     post = Post()
     secret = ClientIdentity("a b", secret="s:&")
     await credentials_of(secret, post)

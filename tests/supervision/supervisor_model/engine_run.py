@@ -93,7 +93,7 @@ _SIGNALS: dict[str, ExitReason] = {
 
 @dataclass(slots=True)
 class EngineRun:
-    """What was observed of a run."""
+    """The observations of a run."""
 
     lines: list[tuple[str, str]]
     outcomes: dict[str, tuple[float, str]]
