@@ -71,13 +71,13 @@ class ServerStatus:
     waiting: int
 
 
-async def get_state(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> dict[str, Any]:
+async def get_state(target: object, timeout: float | None = DEFAULT_TIMEOUT) -> dict[str, Any]:
     """The fields of a server by name: a new dict of the same objects."""
-    return await _ask(who, _get_fields, timeout)
+    return await _ask(target, _get_fields, timeout)
 
 
 async def replace_state(
-    who: object,
+    target: object,
     function: Callable[[dict[str, Any]], Mapping[str, Any]],
     timeout: float | None = DEFAULT_TIMEOUT,
 ) -> dict[str, Any]:
@@ -95,20 +95,20 @@ async def replace_state(
             raise Reject(error) from error
         return after
 
-    return await _ask(who, replace, timeout)
+    return await _ask(target, replace, timeout)
 
 
-async def suspend(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+async def suspend(target: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Make a server defer its messages until `resume`. It can still be stopped and inspected."""
-    await _ask(who, lambda server: server._otp_suspend(), timeout)
+    await _ask(target, lambda server: server._otp_suspend(), timeout)
 
 
-async def resume(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
+async def resume(target: object, timeout: float | None = DEFAULT_TIMEOUT) -> None:
     """Make a suspended server go on with the deferred messages, in order."""
-    await _ask(who, lambda server: server._otp_resume(), timeout)
+    await _ask(target, lambda server: server._otp_resume(), timeout)
 
 
-async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> ServerStatus:
+async def status(target: object, timeout: float | None = DEFAULT_TIMEOUT) -> ServerStatus:
     """The status of a server."""
 
     def look(server: CallbackServer) -> ServerStatus:
@@ -123,14 +123,14 @@ async def status(who: object, timeout: float | None = DEFAULT_TIMEOUT) -> Server
             waiting=len(process.mailbox or ()) + len(server._otp_deferred or ()),
         )
 
-    return await _ask(who, look, timeout)
+    return await _ask(target, look, timeout)
 
 
-async def _ask(who: object, look: Callable[[CallbackServer], T], timeout: float | None) -> T:
+async def _ask(target: object, look: Callable[[CallbackServer], T], timeout: float | None) -> T:
     """Call `look` with the server, as a system message in the server's own context."""
     check_seconds(timeout)
     node = current_node()
-    process, pid, name = resolve(node, who)
+    process, pid, name = resolve(node, target)
     if process is None:
         raise absence_error(node, pid, name)
     if process.is_remote:
@@ -483,7 +483,7 @@ def _observers(process: Process) -> list[_Observer]:
 
 
 def watch(
-    who: object,
+    target: object,
     subscriber: Callable[[Trace], None] | None = None,
     *,
     kinds: Iterable[TraceKind] = TRACE_KINDS,
@@ -501,7 +501,7 @@ def watch(
     if unknown := wanted - set(TRACE_KINDS):
         message = f"kinds must be some of {', '.join(TRACE_KINDS)}, not {', '.join(map(repr, sorted(unknown)))}"
         raise ValueError(message)
-    process, pid, name = api.resolve(current_node(), who)
+    process, pid, name = api.resolve(current_node(), target)
     if process is None or process.life:
         raise NotRegistered(NO_PROCESS, name or pid)
     if process.is_remote:

@@ -114,10 +114,8 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} is no folder: name another one")
     if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(f"others may write to the folder {folder}: chmod go-w, or name another folder")
-    if (us := os.geteuid()) != 0 and seen.st_uid not in (
-        us,
-        0,
-    ):  # root in a container gets folders of its host's users
+    # Root in a container gets folders of its host's users.
+    if (us := os.geteuid()) != 0 and seen.st_uid not in (us, 0):
         raise ConfigError(f"the folder {folder} belongs to user {seen.st_uid}, and not to {us}: name another folder")
 
 

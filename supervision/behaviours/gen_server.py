@@ -124,6 +124,8 @@ class CallbackServer(Behaviour):
     @classmethod
     @final
     def _otp_begin(cls, process: Process) -> None:
+        # `__new__` without `__init__`: the constructor is user code, which has to run later, inside the process's own context and
+        # crash boundary, and may already use `self.pid` and `self.ref()`. `_otp_set_up` calls it.
         cls.__new__(cls)._otp_attach(process)
 
     def _otp_attach(self, process: Process) -> None:

@@ -53,9 +53,8 @@ class Caller(Generic[R]):
         self._callee = callee
         self._process = process
         self._future: asyncio.Future[R] = node.loop.create_future()
-        self._wakeup: DirectWakeup | None = (
-            None  # where the caller waits: a future alone would cost it another turn of the loop
-        )
+        # The caller's task waits for this and not for the future, which would resume it one turn of the loop later.
+        self._wakeup: DirectWakeup | None = None
 
     @property
     def process(self) -> Process | None:

@@ -107,9 +107,8 @@ class _PoolThread(threading.Thread):
     def __init__(self, pool: _ThreadPool, number: int) -> None:
         super().__init__(name=f"greenroom-thread-{number}", daemon=True)
         self._pool = pool
-        self._jobs: SimpleQueue[_ThreadCall] = (
-            SimpleQueue()
-        )  # SimpleQueue is in C; a Condition costs several times as much, with the GIL held
+        # SimpleQueue is in C; a Condition costs several times as much, with the GIL held.
+        self._jobs: SimpleQueue[_ThreadCall] = SimpleQueue()
         self._current: _ThreadCall | None = None
 
     def take(self, job: _ThreadCall) -> None:

@@ -27,24 +27,24 @@ if TYPE_CHECKING:
 _get_ident = threading.get_ident
 
 
-def resolve(node: Node, who: object) -> tuple[Process | None, Pid | None, Any]:
+def resolve(node: Node, target: object) -> tuple[Process | None, Pid | None, Any]:
     """Resolve a pid, name, `Ref`, inbox or server to process, pid and name; the process is None when there is none."""
-    if isinstance(who, Pid):
-        return node.process(who), who, None
-    process: Process | None = getattr(who, "_process", None)  # a handle, an inbox or a server knows it
+    if isinstance(target, Pid):
+        return node.process(target), target, None
+    process: Process | None = getattr(target, "_process", None)  # a handle, an inbox or a server knows it
     if process is not None and process.node is node:
         return (None if process.life == GONE else process), process.pid, None
-    if is_via(who):
-        pid = who.whereis()
-        return (None if pid is None else node.process(pid)), pid, who
-    target = getattr(who, "target", None)
-    if target is not None and target is not who:
-        return resolve(node, target)
-    pid = getattr(who, "pid", None)
+    if is_via(target):
+        pid = target.whereis()
+        return (None if pid is None else node.process(pid)), pid, target
+    inner = getattr(target, "target", None)
+    if inner is not None and inner is not target:
+        return resolve(node, inner)
+    pid = getattr(target, "pid", None)
     if isinstance(pid, Pid):
         return node.process(pid), pid, None
-    process = find_process(node, who)
-    return process, (None if process is None or (process.is_remote and isinstance(who, On)) else process.pid), who
+    process = find_process(node, target)
+    return process, (None if process is None or (process.is_remote and isinstance(target, On)) else process.pid), target
 
 
 def absence(node: Node, pid: Pid | None, name: object) -> NoProcess | NoConnection:
@@ -64,7 +64,7 @@ def is_abandoned() -> bool:
     return process is not None and process.life == GONE
 
 
-def send(who: object, message: object) -> bool:
+def send(target: object, message: object) -> bool:
     """Put a message into a mailbox: `handle_info`, or `receive`, gets it.
 
     False when there is no such process or its bounded mailbox is full. Safe from any thread that runs in a process's context
@@ -73,7 +73,7 @@ def send(who: object, message: object) -> bool:
     node = current_node()
     if is_abandoned():
         return False
-    process, _, _ = resolve(node, who)
+    process, _, _ = resolve(node, target)
     if process is None:
         return False
     if _get_ident() != node.thread:
@@ -81,16 +81,16 @@ def send(who: object, message: object) -> bool:
     return process.deliver((INFO, message))
 
 
-def is_alive(who: object) -> bool:
+def is_alive(target: object) -> bool:
     """Whether the process runs; a dying process does not.
 
     A process on another node counts as alive until this node has received its exit; use a monitor to be told of that.
     """
-    process, _, _ = resolve(current_node(), who)
+    process, _, _ = resolve(current_node(), target)
     return process is not None and not process.life
 
 
-def exit(who: object, reason: object) -> None:
+def exit(target: object, reason: object) -> None:
     """Send an exit signal. `Normal` is ignored by others; a process that traps exits gets an `Exit` message."""
     why = as_reason(reason)
     sender = current.get()
@@ -98,36 +98,36 @@ def exit(who: object, reason: object) -> None:
     if node.leaks and is_abandoned():
         return
     if _get_ident() != node.thread:
-        node.call_from_thread(exit, who, why)
+        node.call_from_thread(exit, target, why)
         return
     process: Process | None = getattr(
-        who, "_process", None
+        target, "_process", None
     )  # handles cache their process; a signal to an exited one is a no-op
     if process is None or process.node is not node:
-        process = resolve(node, who)[0]
+        process = resolve(node, target)[0]
     if process is not None:
         lifecycle.signal(process, node.root_pid() if sender is None else sender.pid, why)
 
 
-def kill(who: object) -> None:
+def kill(target: object) -> None:
     """End a process unconditionally. Linked and monitoring processes see the reason `Killed`."""
     node = current_node()
     if threading.get_ident() != node.thread:
-        node.call_from_thread(kill, who)
+        node.call_from_thread(kill, target)
         return
-    process, _, _ = resolve(node, who)
+    process, _, _ = resolve(node, target)
     if process is not None and not is_abandoned():
         lifecycle.kill(process)
 
 
-def link(who: object) -> None:
+def link(target: object) -> None:
     """Link the calling process to another: the exit of either sends an exit signal to the other.
 
     Linking to a missing process sends the caller an exit signal with `NoProcess`, as if it had died just now.
     """
     me = current_process("link")
     me.node.check_thread("link")
-    process, pid, name = resolve(me.node, who)
+    process, pid, name = resolve(me.node, target)
     if is_abandoned():
         return
     if process is not None and not process.life:
@@ -141,20 +141,20 @@ def link(who: object) -> None:
     lifecycle.signal(me, pid, absence(me.node, pid, name))
 
 
-def unlink(who: object) -> None:
+def unlink(target: object) -> None:
     """Remove the link: no exit signal of that process reaches the caller from now on."""
     me = current_process("unlink")
     me.node.check_thread("unlink")
-    process, _, _ = resolve(me.node, who)
+    process, _, _ = resolve(me.node, target)
     if process is not None:
         links.unlink(me, process)
 
 
-def monitor(who: object) -> Monitor:
+def monitor(target: object) -> Monitor:
     """Monitor a process: the caller gets one `Down` when it exits, or at once if there is no such process."""
     me = current_process("monitor")
     me.node.check_thread("monitor")
-    process, pid, name = resolve(me.node, who)
+    process, pid, name = resolve(me.node, target)
     return links.monitor_process(me, process, pid, name, absence(me.node, pid, name))
 
 
@@ -184,7 +184,7 @@ class Timer:
         self._handle.cancel()
 
 
-def send_after(seconds: float, who: object, message: object) -> Timer:
+def send_after(seconds: float, target: object, message: object) -> Timer:
     """Send `message` after so many seconds. If the process has exited by then, the timer does nothing."""
     if not seconds >= 0:
         error = f"a timer cannot run for {seconds!r} seconds: give 0 or more"
@@ -195,7 +195,7 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
 
     def fire() -> None:
         # The name is resolved now: it may belong to another process by then. A node that was reopened is another node.
-        process = resolve(node, who)[0] if node.incarnation == life else None
+        process = resolve(node, target)[0] if node.incarnation == life else None
         if process is not None:
             process.deliver((INFO, message))
 
@@ -205,17 +205,17 @@ def send_after(seconds: float, who: object, message: object) -> Timer:
     return timer
 
 
-async def wait_down(who: object, timeout: float | None = 5.0) -> ExitReason:
+async def wait_down(target: object, timeout: float | None = 5.0) -> ExitReason:
     """Wait until a process has exited and return its reason; `NoProcess` when there is none. Works outside processes too."""
     node = current_node()
-    process, pid, name = resolve(node, who)
+    process, pid, name = resolve(node, target)
     if process is None:
         return absence(node, pid, name)
     gone = ExitFuture(node.loop)
     process.add_exit_waiter(gone)
     try:
         if not await gone.within(timeout):
-            raise CallTimeout(timeout or 0.0, who, "end")
+            raise CallTimeout(timeout or 0.0, target, "end")
     finally:
         process.remove_exit_waiter(gone)
     return gone.future.result()

@@ -71,9 +71,8 @@ class _Guarded(Coroutine[Any, Any, Any]):
 
     def throw(self, typ: Any, val: Any = None, tb: TracebackType | None = None) -> Any:
         error: BaseException = typ if val is None else val
-        if (
-            self._process.life == GONE
-        ):  # abandoned code when the loop ends: close it, since it may swallow cancellations
+        # Abandoned code when the loop ends: close it, since it may swallow cancellations.
+        if self._process.life == GONE:
             self._inner.close()
             raise error
         try:

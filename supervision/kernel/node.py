@@ -590,9 +590,8 @@ class Node:
                     continue
                 if not wakeups:
                     break
-                for _ in range(
-                    len(wakeups)
-                ):  # also when the budget is used up: a process that is never done keeps no other task waiting
+                # Also when the budget is used up: a process that is never done keeps no other task waiting.
+                for _ in range(len(wakeups)):
                     budget -= 1
                     wakeups.popleft().wake()
         finally:

@@ -163,6 +163,8 @@ class Process:
         self.label = label
         self.behaviour: Behaviour
         self.context: Context | None = None  # made when its code first runs
+        # The bound `append` of an unbounded mailbox that has entries: then the process is queued already, and `Ref.cast` calls this
+        # instead of `deliver`, which would cost a cast three more calls. Everything that ends one of those conditions resets it.
         self.fast_append: Callable[[MailboxEntry], None] | None = None
         self.activity = WORKING  # until init is done
         self.idle_activity = IDLE
@@ -215,10 +217,8 @@ class Process:
                     mailbox.append(entry)
                     self.mailbox = mailbox
                 self.fast_append = mailbox.append
-            elif (
-                -self.exempt >= self.limit
-            ):  # so many entries wait in the behaviour: deferred while suspended, or postponed
-                return False
+            elif -self.exempt >= self.limit:
+                return False  # so many entries wait in the behaviour: deferred while suspended, or postponed
             else:
                 self.mailbox = deque((entry,))
         elif self.limit is not None and len(mailbox) - self.exempt >= self.limit:

@@ -86,9 +86,8 @@ def tree(root: object = None) -> Branch:
     below = _below(node)
     drafts = [_Draft(top, None, -1)]
     for place, draft in enumerate(drafts):  # the list grows while it is walked
-        if (
-            draft.process is not None or not place
-        ):  # each list is taken once, so that the walk ends even if parents form a cycle
+        # Each list is taken once, so that the walk ends even if parents form a cycle.
+        if draft.process is not None or not place:
             drafts.extend(_Draft(process, child, place) for process, child in below.pop(draft.process, ()))
     for draft in reversed(drafts):
         branch = _branch(draft, node)
@@ -184,70 +183,70 @@ def _has_more(item: Branch | str) -> bool:
 # Starting or stopping a child may take long, so none of these has a deadline, as in OTP; use `asyncio.timeout` to set one.
 
 if TYPE_CHECKING:
-    Who = Ref[Any] | Pid | Hashable | Via
+    SupervisorTarget = Ref[Any] | Pid | Hashable | Via
 
 R = TypeVar("R")
 
 
-def _ref_without_deadline(who: Any) -> Ref[Any]:
-    if hasattr(who, "within"):
-        return cast("Ref[Any]", who).within(None)
-    ref: Ref[Any] = Ref(who, None)
+def _ref_without_deadline(supervisor: Any) -> Ref[Any]:
+    if hasattr(supervisor, "within"):
+        return cast("Ref[Any]", supervisor).within(None)
+    ref: Ref[Any] = Ref(supervisor, None)
     return ref
 
 
 @overload
-async def start_child(who: Who, spec: ChildSpec[R], /) -> R: ...
+async def start_child(supervisor: SupervisorTarget, spec: ChildSpec[R], /) -> R: ...
 @overload
-async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any: ...
-async def start_child(who: Who, /, *args: Any, **kwargs: Any) -> Any:
+async def start_child(supervisor: SupervisorTarget, /, *args: Any, **kwargs: Any) -> Any: ...
+async def start_child(supervisor: SupervisorTarget, /, *args: Any, **kwargs: Any) -> Any:
     """Add a child and start it; returns the result of its start function, a `Ref` when `child` made the spec.
 
     A dynamic supervisor with a template takes the child's own arguments instead of a spec. Raises `StartFailed`, and
     the spec is not kept; `StartIgnored`, and it is kept unless temporary; `AlreadyStarted`, `AlreadyPresent`, `BadSpec`,
     and with a dynamic supervisor `MaxChildren`.
     """
-    return await _ref_without_deadline(who).call(BaseSupervisor.start_child, *args, **kwargs)
+    return await _ref_without_deadline(supervisor).call(BaseSupervisor.start_child, *args, **kwargs)
 
 
-async def terminate_child(who: Who, id: Hashable) -> None:
+async def terminate_child(supervisor: SupervisorTarget, id: Hashable) -> None:
     """Stop a child by id, or by pid for a dynamic supervisor. It is not restarted."""
-    await _ref_without_deadline(who).call(BaseSupervisor.terminate_child, id)
+    await _ref_without_deadline(supervisor).call(BaseSupervisor.terminate_child, id)
 
 
-async def restart_child(who: Who, id: Hashable) -> Any:
+async def restart_child(supervisor: SupervisorTarget, id: Hashable) -> Any:
     """Start a child that was stopped, or exited and was not restarted."""
-    return await _ref_without_deadline(who).call(Supervisor.restart_child, id)
+    return await _ref_without_deadline(supervisor).call(Supervisor.restart_child, id)
 
 
-async def delete_child(who: Who, id: Hashable) -> None:
+async def delete_child(supervisor: SupervisorTarget, id: Hashable) -> None:
     """Remove a child that does not run."""
-    await _ref_without_deadline(who).call(Supervisor.delete_child, id)
+    await _ref_without_deadline(supervisor).call(Supervisor.delete_child, id)
 
 
-async def which_children(who: Who) -> list[ChildInfo]:
+async def which_children(supervisor: SupervisorTarget) -> list[ChildInfo]:
     """All children, the last added first."""
-    return await _ref_without_deadline(who).call(BaseSupervisor.which_children)
+    return await _ref_without_deadline(supervisor).call(BaseSupervisor.which_children)
 
 
-async def which_child(who: Who, id: Hashable) -> ChildInfo:
+async def which_child(supervisor: SupervisorTarget, id: Hashable) -> ChildInfo:
     """One child. Raises `ChildNotFound`."""
-    return await _ref_without_deadline(who).call(BaseSupervisor.which_child, id)
+    return await _ref_without_deadline(supervisor).call(BaseSupervisor.which_child, id)
 
 
-async def count_children(who: Who) -> Counts:
+async def count_children(supervisor: SupervisorTarget) -> Counts:
     """Count the children, and those that run."""
-    return await _ref_without_deadline(who).call(BaseSupervisor.count_children)
+    return await _ref_without_deadline(supervisor).call(BaseSupervisor.count_children)
 
 
-async def get_childspec(who: Who, id: Hashable) -> ChildSpec[Any]:
+async def get_childspec(supervisor: SupervisorTarget, id: Hashable) -> ChildSpec[Any]:
     """The spec of a child, with its defaults filled in."""
-    return await _ref_without_deadline(who).call(BaseSupervisor.get_childspec, id)
+    return await _ref_without_deadline(supervisor).call(BaseSupervisor.get_childspec, id)
 
 
-async def resize_partitions(who: Who, partitions: int) -> int:
+async def resize_partitions(supervisor: SupervisorTarget, partitions: int) -> int:
     """Change the number of partitions, up to the number at the start; returns the old number.
 
     Keys move between partitions, but their state does not. Surplus partitions are stopped.
     """
-    return await _ref_without_deadline(who).call(PartitionSupervisor.resize, partitions)
+    return await _ref_without_deadline(supervisor).call(PartitionSupervisor.resize, partitions)
