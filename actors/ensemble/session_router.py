@@ -393,8 +393,6 @@ class SessionServer(GenServer):
         for each in self._others:
             each.cast(SessionServer.on_gap)
 
-    # --- requests of other nodes
-
     def handle_call(self, request: Any, caller: Caller[Any]) -> NoReply:
         """A peer of another node uses a session that should be here."""
         if not isinstance(request, SessionRequest):
@@ -419,8 +417,6 @@ class SessionServer(GenServer):
         except ProcessExited:
             return SessionEndedMeanwhile()
         return AcceptedMessage()
-
-    # --- changes for all nodes
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
         """A resource has changed; its readers on this node have been told."""
@@ -472,8 +468,6 @@ class SessionServer(GenServer):
     def renew_certificates(self) -> None:
         """Read certificates again."""
         self._renew()
-
-    # --- connecting nodes
 
     def confirm_running(self) -> bool:
         """True: the session server runs."""
