@@ -1,4 +1,4 @@
-"""The client: a connection to a server that is kept alive, and the requests over it.
+"""The client side: a supervised connection to one server, and the requests over it.
 
-`Connection` is the process. Its callers hold a `Line` (see `seam`).
+`ServerConnection` is the process; callers hold a `Line` (see `interfaces`).
 """

@@ -1,7 +1,7 @@
-"""What a program answers to the server, and hears from it: derive from `ClientHandler`.
+"""`ClientHandler`: the base class for handlers of requests and notifications from a server.
 
-Each request of the server's is worked on in a process of its own, so none delays another, the connection least of all. Notifications
-come one after the other, in the order in which they were said.
+Each request is handled in a process of its own, so a slow one delays neither other requests nor the connection. Notifications are passed one
+after the other, in the order in which the server sent them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Deferred:
     __slots__ = ("_outcome",)
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Not answered yet."""
         self._outcome: Future[Any] = Future()
 
     def reply(self, result: Any) -> bool:
@@ -35,7 +35,7 @@ class Deferred:
         return _settled(self._outcome.set_exception, error)
 
     def deliver_to(self, deliver: Callable[[Any, BaseException | None], object]) -> None:
-        """Have the outcome delivered to this callback, at once if there is one."""
+        """Call this function with the outcome, at once if it is known already."""
 
         def done(outcome: Future[Any]) -> None:
             error = outcome.exception()
@@ -53,24 +53,24 @@ def _settled(settle: Callable[[Any], None], value: Any) -> bool:
 
 
 class ClientHandler:
-    """Answers nothing, and listens to nothing: by itself the handler of a client that only asks.
+    """Refuses all requests and ignores all notifications: the handler of a client that only calls.
 
     Each of its methods may be `async`. One object serves all handshakes of a connection.
     """
 
     def capabilities(self) -> Mapping[str, Any]:
-        """What it can do, as it is declared to the server: `{"sampling": {}}`."""
+        """The capabilities to declare to the server, such as `{"sampling": {}}`."""
         return {}
 
     def init(self, line: Line) -> Awaitable[None] | None:
-        """The connection has begun. `line` is the way to ask its server something."""
+        """Called when the connection starts. `line` is the handle for requests to the server."""
 
     def handle_request(self, method: str, params: dict[str, Any]) -> Awaitable[Any] | Any:  # noqa: ARG002 - for subclasses that override it
-        """Answer a request of the server's: the result, or a `Deferred`. Raise `McpError` to refuse."""
+        """Handle a request from the server: return the result, or a `Deferred`. Raise `McpError` to refuse."""
         raise method_not_found(method)
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
-        """Hear of everything that the server says and that is no answer."""
+        """Called with each notification from the server."""
 
     def terminate(self) -> Awaitable[None] | None:
-        """The connection is over."""
+        """Called when the connection ends."""

@@ -1,4 +1,4 @@
-"""The line of a connection, and the connection behind it as the child of a supervisor.
+"""`ConnectionLine`, the handle for requests to one server, and the connection behind it as the child of a supervisor.
 
 ::
 
@@ -54,47 +54,47 @@ _UNSUBSCRIBE_TIMEOUT: Final = 5.0
 
 
 class ConnectionLine:
-    """The handle for requests to one server, and what stays when the connection's process is replaced.
+    """The handle for requests to one server, and the state that outlives the connection's process.
 
-    The connection writes it, in the loop; its holders read it.
+    The connection writes it, in the event loop; callers read it.
     """
 
     def __init__(self, name: str, settings: ClientSettings | None = None, *, patience: float | None = None) -> None:
-        """`name` is what the server is called here.
+        """`name` is the server's name in this program.
 
-        With a `patience` no request waits longer than that for the server to be ready, nor at all once an attempt to reach it has failed.
-        Without one it waits until its own deadline.
+        `patience` bounds how long a request waits for the server to be ready; once an attempt has failed, requests are refused at once.
+        Without it each request waits until its own deadline.
         """
         self.name = name
         self.settings = settings or ClientSettings()
         self.patience = patience
         self.forgiven_attempts = 0
-        """How many failed attempts do not count: the server was to be tried again at once, and requests wait for that."""
+        """Failed attempts that do not count: after `retry`, requests wait again as for a first start."""
         self.key = ProcessName(CompanyKey.new(name), "connection")
-        """What the connection's process is registered as."""
+        """The registered name of the connection's process."""
         self.process: Process | None = None
-        """The connection's, while it runs."""
+        """The connection's process, while it runs."""
         self.phase = Phase.CONNECTING
         self.cause: Exception | None = None
         self.attempts = 0
         self.retry_at: float | None = None
-        """On the loop's clock."""
+        """The time of the next attempt, on the loop's clock."""
         self.generation = 0
         self.welcome: ServerWelcome | None = None
         self.ids = count(1)
         self.supervised = False
-        """Whether a supervisor starts the connection again when it crashes."""
+        """Whether a supervisor restarts the connection when it crashes."""
         self.held: list[PendingRequest] = []
-        """Requests made while there was no process."""
+        """Requests that were made while no process ran."""
         self.unread: dict[PendingRequest, None] = {}
-        """Requests in the connection's mailbox, which cannot be read once it has died."""
+        """Requests in the connection's mailbox: kept here too, since the mailbox is gone when the process dies."""
         self.level: str | None = None
-        """What the server was last told to log."""
+        """The log level last set at the server."""
         self.tools_changed: Callable[[], object] | None = None
-        """Called as soon as the server says that its tools are others: the queue for notifications would tell it after the next call has begun."""
+        """Called as soon as the server announces a changed tool list; a queued notification would arrive after the next call has begun."""
         self.readers = NotificationReaders(self.settings.max_updates)
         self._steady: Status | None = None
-        """The status while it is ready, when it does not change: each call asks for it."""
+        """The status object while the connection is ready. It does not change then, and every call reads it, so it is made once."""
         self._changes = 0
         self._changed = Wakeup()
 
@@ -103,14 +103,14 @@ class ConnectionLine:
 
     @property
     def pid(self) -> Pid | None:
-        """The connection's process, if it runs just now."""
+        """The connection's process, while it runs."""
         return None if self.process is None else self.process.pid
 
-    # --- how it is
+    # --- status
 
     @property
     def status(self) -> Status:
-        """How it is."""
+        """The present status."""
         if self._steady is not None:
             return self._steady
         left = None
@@ -122,7 +122,7 @@ class ConnectionLine:
 
     @property
     def gone(self) -> bool:
-        """Whether an attempt to reach the server has failed since it was last there, so that no request waits for it."""
+        """Whether an attempt has failed since the server was last ready, so that no request waits for it."""
         unready = self.phase in (Phase.BACKOFF, Phase.CONNECTING, Phase.INITIALIZING)
         return unready and self.patience is not None and self.attempts > self.forgiven_attempts
 
@@ -141,16 +141,16 @@ class ConnectionLine:
         self._changed.wake()
 
     async def watch(self) -> AsyncGenerator[Status]:
-        """The present status, and each one that comes after it, or the latest."""
+        """The present status, and each one after it; slow readers get the latest."""
         while True:
             seen = self._changes
             yield self.status
             if seen == self._changes:
                 await self._changed.wait()
 
-    # --- asking
+    # --- requests
 
-    def begin(  # noqa: PLR0913 - what can be said of a request
+    def begin(  # noqa: PLR0913 - the options of a request
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
@@ -161,7 +161,7 @@ class ConnectionLine:
         token: str | int | None = None,
         idempotent: bool | None = None,
     ) -> PendingRequest:
-        """Send a request, in the loop that the connection runs in."""
+        """Send a request. To be called in the event loop of the connection."""
         process = self.process
         loop = asyncio.get_running_loop() if process is None else process.node.loop
         if process is not None and threading.get_ident() != process.node.thread:
@@ -197,7 +197,7 @@ class ConnectionLine:
         return pending
 
     def _comes_back(self) -> bool:
-        """Whether its supervisor is about to start it again."""
+        """Whether the supervisor will restart the process, and there is room for one more held request."""
         ends = self.phase in (Phase.CLOSING, Phase.CLOSED)
         return self.supervised and not ends and len(self.held) < self.settings.max_pending
 
@@ -222,7 +222,7 @@ class ConnectionLine:
         return await self.begin(method, params, timeout=timeout, wait=wait)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell the server something."""
+        """Send a notification."""
         frame = encode_notification(method, params)
         try:
             await self._ref().call(ServerConnection.send_notification, frame)
@@ -230,12 +230,12 @@ class ConnectionLine:
             raise self._absent() from None
 
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
-        """Say what the server is to log, now and after each new handshake."""
+        """Set the server's log level, now and after each new handshake."""
         await self.begin("logging/setLevel", {"level": level}, timeout=timeout)
         self.level = level
 
     async def ready(self, timeout: float | None = _DEFAULT) -> ServerWelcome:
-        """Wait until it is ready; by default as long as a handshake may take."""
+        """Wait until the connection is ready; by default as long as a handshake may take."""
         seconds = self.settings.init_timeout if timeout is _DEFAULT else timeout
         try:
             async with asyncio.timeout(seconds), aclosing(self.watch()) as statuses:
@@ -254,7 +254,7 @@ class ConnectionLine:
             raise Unavailable(self.name, cause, self.status.retry_in) from cause
         raise self._absent()
 
-    # --- hearing
+    # --- notifications
 
     def subscribe(self, uri: str) -> NotificationReader:
         """Updates of a resource, for as long as the block lasts."""
@@ -272,7 +272,7 @@ class ConnectionLine:
                 if uri in readers.by_uri or uri not in readers.granted:
                     return
                 readers.granted.discard(uri)
-                with contextlib.suppress(GreenroomError):  # a server that is away sends no updates either
+                with contextlib.suppress(GreenroomError):  # an unreachable server sends no updates either
                     await self.request("resources/unsubscribe", {"uri": uri}, timeout=_UNSUBSCRIBE_TIMEOUT, wait=False)
 
         return NotificationReader(readers, uri=uri, enter=enter, leave=leave)
@@ -290,14 +290,16 @@ class ConnectionLine:
         return Ref.of(process)
 
     def retry(self) -> None:
-        """Try now: out of backoff or parked."""
+        """Leave backoff or parked, and connect now."""
         if self.process is not None and self.phase in (Phase.BACKOFF, Phase.PARKED):
             self.forgiven_attempts = self.attempts
-            self.move(Phase.CONNECTING, self.cause, self.attempts)  # at once: requests wait for this from now on
+            self.move(
+                Phase.CONNECTING, self.cause, self.attempts
+            )  # here and not in the process: requests made from now on wait for this attempt
             self._ref().cast(ServerConnection.retry)
 
     async def close(self, timeout: float | None = _DEFAULT) -> None:
-        """End it in order, by default within the grace that is set; a process that has not ended then is killed."""
+        """Close the connection in order, by default within `close_grace`; then its process is killed."""
         process = self.process
         if process is None:
             self.move(Phase.CLOSED)
@@ -320,7 +322,7 @@ def connection_spec(
     *,
     line: ConnectionLine,
 ) -> ChildSpec[Ref[ServerConnection]]:
-    """The connection behind `line` as a child of any supervisor. It is started again when it crashes, and not when it was closed."""
+    """The connection behind `line` as a child of any supervisor. It is restarted when it crashes, and not when it was closed."""
     line.supervised = True
     spec = child(ServerConnection, line, route, handler or ClientHandler())
     return spec.but(id=line.name, restart="transient", shutdown=line.settings.close_grace + 1.0)

@@ -1,20 +1,20 @@
-"""Why a request to a server had no answer of the server's. Each has its `reason`, a word that programs can compare.
+"""Errors of requests that the server did not answer. Each has a `reason`, a word that programs can compare.
 
 ::
 
     ClientError
-    ├─ NotReady            the handshake is not over, and the caller did not want to wait
+    ├─ NotReady            the handshake is not done, and the caller did not want to wait
     ├─ ClientClosed        the client was closed, or is about to be
-    ├─ Unsupported         the server has not declared that it can do this: nothing was sent
-    ├─ RequestTimeout      the deadline is over; the server was told
-    ├─ RequestLost         the way to the server broke while it was under way
+    ├─ Unsupported         the server does not declare the capability: nothing was sent
+    ├─ RequestTimeout      the deadline is over; the server was notified
+    ├─ RequestLost         the connection broke while the request was under way
     ├─ InitFailed          the handshake failed
     │  ├─ InitTimeout
     │  └─ ProtocolVersionError
-    ├─ Unavailable         the server is away: the next attempt is some time off, or there will be none
+    ├─ Unavailable         the server cannot be reached: the next attempt comes later, or not at all
     │  ├─ CircuitOpen
     │  └─ Parked
-    └─ TooManyPages        a list that does not end
+    └─ TooManyPages        a list has more pages than allowed
 
 An error that the server answered with is a `PeerError`; a caller that cancels its own request gets `RequestCancelled`.
 """
@@ -29,13 +29,13 @@ from greenroom.errors import GreenroomError
 
 
 class ClientError(GreenroomError):
-    """A request had no answer of the server's."""
+    """A request was not answered by the server."""
 
     reason: ClassVar[str] = "client_error"
 
 
 class NotReady(ClientError):
-    """The handshake is not over yet."""
+    """The handshake is not done yet."""
 
     reason = "not_ready"
 
@@ -47,12 +47,12 @@ class ClientClosed(ClientError):
 
 
 class Unsupported(ClientError):
-    """The server has not declared what this method needs. Nothing was sent."""
+    """The server does not declare the capability that this method needs. Nothing was sent."""
 
     reason = "unsupported"
 
     def __init__(self, method: str, capability: str) -> None:
-        """`capability` is the path that would have to be declared."""
+        """`capability` is the path that the server would have to declare."""
         super().__init__(method, capability)
         self.method = method
         self.capability = capability
@@ -62,12 +62,12 @@ class Unsupported(ClientError):
 
 
 class RequestTimeout(ClientError, TimeoutError):
-    """The deadline is over. The server was told that the caller does not wait any more."""
+    """The deadline is over. The server was notified that the request is cancelled."""
 
     reason = "timeout"
 
     def __init__(self, method: str, seconds: float) -> None:
-        """How long it was waited for."""
+        """`seconds` is the timeout that was set."""
         super().__init__(method, seconds)
         self.method = method
         self.seconds = seconds
@@ -77,17 +77,17 @@ class RequestTimeout(ClientError, TimeoutError):
 
 
 class RequestLost(ClientError):
-    """The way to the server broke while the request was under way.
+    """The connection broke while the request was under way.
 
-    `cause` is what happened. `maybe_done` is False when the request was surely not done: it never left, or the server refused it before it
-    was acted upon. Otherwise it may have been done or not, and only a caller that knows that it can be repeated should repeat it. `retry_in`
-    is after how many seconds the server wants to be asked again, where it said so.
+    `cause` is the error that broke it. `maybe_done` is False when the server certainly did not act on the request: it was never sent, or was
+    refused first. Otherwise it may have been done, so repeat it only if it is idempotent. `retry_in` is the number of seconds after which
+    the server wants to be asked again, where it named one.
     """
 
     reason = "lost"
 
     def __init__(self, method: str, cause: Exception, *, maybe_done: bool = True) -> None:
-        """`cause` is a `TransportError`, mostly."""
+        """`cause` is mostly a `TransportError`."""
         super().__init__(method, cause)
         self.method = method
         self.cause = cause
@@ -101,9 +101,9 @@ class RequestLost(ClientError):
 
 
 def request_lost(method: str, cause: Exception, *, maybe_done: bool) -> Exception:
-    """What the caller of a lost request gets: a sign-in that is needed as itself, since a program can do something about that."""
+    """The error for a lost request: `RequestLost`, or the `SignInError` itself, since a program can act on that."""
     if isinstance(cause, SignInError) and not maybe_done:
-        return copy(cause)  # several callers share the failure, and each adds its own traceback
+        return copy(cause)  # a copy: several callers share the failure, and each adds its own traceback
     return RequestLost(method, cause, maybe_done=maybe_done)
 
 
@@ -120,18 +120,18 @@ class InitTimeout(InitFailed):
 
 
 class ProtocolVersionError(InitFailed):
-    """The server speaks no revision that we know."""
+    """The server speaks no protocol revision that this client knows."""
 
     reason = "protocol_version"
 
 
 class Unavailable(ClientError):
-    """The server is away. `cause` is what happened last."""
+    """The server cannot be reached. `cause` is the last error."""
 
     reason = "unavailable"
 
     def __init__(self, server: str, cause: Exception | None = None, retry_in: float | None = None) -> None:
-        """`retry_in` is in how many seconds the next attempt is made: 0 while one is under way, None when none is due."""
+        """`retry_in` is the seconds until the next attempt: 0 while one is under way, None when none is due."""
         super().__init__(server, cause, retry_in)
         self.server = server
         self.cause = cause
@@ -149,14 +149,14 @@ class Unavailable(ClientError):
 
 
 class CircuitOpen(Unavailable):
-    """It has failed so often of late that nothing is sent until a probe has come through."""
+    """Too many requests failed: the circuit breaker refuses requests until a probe succeeds."""
 
     reason = "circuit_open"
     _state = "left alone for a while"
 
 
 class Parked(Unavailable):
-    """No attempt is made until `retry` is called."""
+    """The connection was given up: no attempt is made until `retry` is called."""
 
     reason = "parked"
     _state = "parked"

@@ -1,4 +1,4 @@
-"""The handshake as pure functions: what we say, what the server's answer means, and whether another try is worth while; and what is reported."""
+"""The handshake as pure functions: the params of `initialize`, the reading of the reply, and whether a failure is final; and the connection's reports."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _FINAL: Final = frozenset(
     (ErrorCode.METHOD_NOT_FOUND, ErrorCode.INVALID_PARAMS, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION)
 )
-"""What a server answers that will not answer otherwise the next time."""
+"""Error codes of `initialize` after which another attempt is useless."""
 
 
 def initialize_params(settings: ClientSettings, handled: Mapping[str, Any]) -> dict[str, Any]:
-    """The params of `initialize`; `handled` is what the handler can do."""
+    """The params of `initialize`; `handled` are the handler's capabilities."""
     return {
         "protocolVersion": settings.protocol_version,
         "capabilities": settings.declared(handled),
@@ -36,7 +36,7 @@ def initialize_params(settings: ClientSettings, handled: Mapping[str, Any]) -> d
 
 
 def read_welcome(result: dict[str, Any]) -> ServerWelcome:
-    """The server's answer. Raises `InitFailed`."""
+    """Read the reply to `initialize`. Raises `InitFailed`."""
     version = result.get("protocolVersion")
     if not isinstance(version, str):
         raise ProtocolVersionError("the server's answer to initialize names no protocolVersion")
@@ -53,7 +53,7 @@ def read_welcome(result: dict[str, Any]) -> ServerWelcome:
 
 
 def initialize_error(error: BaseException) -> Exception:
-    """Why there was no answer to `initialize`, or not a good one."""
+    """The exception for a failed `initialize`."""
     if isinstance(error, PeerError):
         failed = InitFailed(f"the server refused to initialize: {error}")
         failed.__cause__ = error
@@ -63,19 +63,19 @@ def initialize_error(error: BaseException) -> Exception:
 
 
 def is_final(cause: Exception) -> bool:
-    """Whether trying again is no use, until the user or an operator has changed something."""
+    """Whether another attempt is useless until a user or an operator changes something."""
     if isinstance(cause, InitFailed):
         said = cause.__cause__
         return isinstance(cause, ProtocolVersionError) or (isinstance(said, PeerError) and said.code in _FINAL)
     return isinstance(cause, NotMcp | Unauthorized) or (isinstance(cause, TransportError) and cause.final)
 
 
-# --- What connections report: structured events on the node's bus, for logs, metrics and tests. Nothing in them is secret.
+# --- Reports of connections: structured events on the node's bus, for logs, metrics and tests. They contain no secrets.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionReport(Report):
-    """Something about the connection to `server`."""
+    """A report about the connection to `server`."""
 
     server: str
 
@@ -95,7 +95,7 @@ class HandshakeSucceeded(ConnectionReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disconnected(ConnectionReport):
-    """An attempt has failed, or the wire has ended. `retry_in` is None where this connection makes no more: its owner may begin another."""
+    """An attempt has failed, or the wire has ended. `retry_in` is None when the connection makes no further attempt of its own."""
 
     cause: Exception
     attempts: int
@@ -110,31 +110,31 @@ class Disconnected(ConnectionReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidMessageReceived(ConnectionReport):
-    """The server has said something that is no message."""
+    """The server has sent something that is not a JSON-RPC message."""
 
     error: Exception
     sample: str
 
     def __str__(self) -> str:
-        return f"{self.server} has said what is no message: {self.error}"
+        return f"{self.server} has sent an invalid message: {self.error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsDropped(ConnectionReport):
-    """Notifications were dropped, since the handler does not keep up; told once until it does."""
+    """Notifications were dropped because the handler does not keep up; reported once until it does."""
 
     method: str
 
     def __str__(self) -> str:
-        return f"the handler does not keep up with what {self.server} says: {self.method} was dropped"
+        return f"the handler does not keep up with the notifications of {self.server}: {self.method} was dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreRefused(ConnectionReport):
-    """After a new handshake, the server refused what it had granted before: a subscription, or the level of logs."""
+    """After a new handshake the server refused a subscription or a log level that it had granted before."""
 
     method: str
     error: BaseException
 
     def __str__(self) -> str:
-        return f"{self.server} did not restore what {self.method} had: {self.error}"
+        return f"{self.server} refused to restore {self.method}: {self.error}"

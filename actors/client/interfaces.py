@@ -1,6 +1,7 @@
-"""The handle with which callers send requests to a server: a `Line`. The connection behind it may die and come back; the line stays.
+"""The interfaces of a client: `Line`, the handle with which callers send requests to one server, and the values that it returns.
 
-Facades, federations and gateways are written against this and nothing else, so that a test, or another kind of client, can stand in.
+The handle survives restarts of the connection behind it. `Client`, federations and gateways use this interface alone, so tests and other
+kinds of clients can implement it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Phase(Enum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     INITIALIZING = "initializing"
@@ -32,22 +33,22 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a connection is."""
+    """The state of a connection at one moment, and why it is not ready."""
 
     phase: Phase
     cause: Exception | None = None
-    """What went wrong last, while it is not ready."""
+    """The last error, while the connection is not ready."""
     attempts: int = 0
-    """How often it was tried in vain since it was last ready."""
+    """Failed attempts since it was last ready."""
     retry_in: float | None = None
-    """In how many seconds the next attempt comes; 0 while one is under way."""
+    """Seconds until the next attempt; 0 while one is under way."""
     generation: int = 0
-    """How many handshakes have succeeded: a caller that kept something of an older one has to ask again."""
+    """Counts the handshakes that succeeded: state kept from an older one has to be fetched again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWelcome:
-    """What the server said of itself in the handshake."""
+    """The server's part of the handshake: its version, capabilities, name and instructions."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -58,7 +59,7 @@ class ServerWelcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a request has come."""
+    """The progress of a request."""
 
     progress: float
     total: float | None = None
@@ -67,23 +68,23 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ServerNotification:
-    """A notification of the server's, or (with an empty method) that some may have been lost while there was no connection."""
+    """A notification from the server, or a gap (with an empty method): notifications may have been lost while there was no connection."""
 
     method: str
     params: Mapping[str, Any]
 
     @property
     def gap(self) -> bool:
-        """Whether something may have been missed: ask for what you keep."""
+        """Whether notifications may be missing here: fetch again what you keep."""
         return not self.method
 
 
 class Pending(Protocol):
-    """A request that is under way. Await it for its result; a task that is cancelled while awaiting it cancels the request."""
+    """A request under way. Await it for its result; cancelling the awaiting task cancels the request."""
 
     @property
     def id(self) -> RequestId:
-        """What the server knows it as."""
+        """The request id on the wire."""
         ...
 
     async def result(self) -> dict[str, Any]:
@@ -91,19 +92,19 @@ class Pending(Protocol):
         ...
 
     def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
-        """How it goes, until it is settled, or with `of_task` until the task has ended that the server has made of it. What was not read in time is dropped, oldest first; the last one stays."""
+        """Progress until the request is settled, or with `of_task` until the task ends that the server made of it. Unread progress is dropped, oldest first; the last one stays."""
         ...
 
     def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
-        """Have `tell` called once, soon after it is settled, with the result or with the error; also when no task awaits it."""
+        """Call `tell` once, soon after the request is settled, with the result or the error; also when no task awaits it."""
         ...
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the request: the server is told, and tasks awaiting it get `RequestCancelled`. Nothing when it is settled."""
+        """Cancel the request: the server is notified, and tasks awaiting it get `RequestCancelled`. A no-op once it is settled."""
 
 
 class Updates(Protocol):
-    """Changes, as they come, for one reader; what it does not read in time is dropped and told as a gap."""
+    """A stream of notifications for one reader. Notifications that it does not read in time are dropped and replaced by a gap."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -115,29 +116,29 @@ class Updates(Protocol):
 
 
 class Line(Protocol):
-    """A way to ask one server."""
+    """The handle for requests to one server. It stays valid while the connection behind it restarts."""
 
     @property
     def pid(self) -> Pid | None:
-        """The connection's process, if it runs just now."""
+        """The connection's process, while it runs."""
         ...
 
     @property
     def name(self) -> str:
-        """What the server is called here."""
+        """The server's name in this program."""
         ...
 
     @property
     def status(self) -> Status:
-        """How it is. Never blocks."""
+        """The connection's present status. Never blocks."""
         ...
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """What the server last said of itself; None before that."""
+        """The server's part of the last handshake; None before the first."""
         ...
 
-    def begin(  # noqa: PLR0913 - what can be said of a request
+    def begin(  # noqa: PLR0913 - the options of a request
         self,
         method: str,
         params: Mapping[str, Any] | None = None,
@@ -148,9 +149,9 @@ class Line(Protocol):
         token: str | int | None = None,
         idempotent: bool | None = None,
     ) -> Pending:
-        """Send a request. Never raises: what is wrong, the pending request tells.
+        """Send a request. Never raises: errors come from the pending request.
 
-        `timeout` is a deadline on the wall's clock that nothing puts off; by default the connection's own, None for none. While the
+        `timeout` is a fixed deadline that progress does not extend; the default is the connection's own, None is no deadline. While the
         connection is not ready the request waits for it within that time, unless `wait` is False. `progress` asks for progress, under
         `token` or one of our own. A request that was lost on the way is sent again only if it is `idempotent`; None leaves that to the
         method: lists and reads are, `tools/call` is not.
@@ -164,16 +165,16 @@ class Line(Protocol):
         ...
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell the server something. Raises `ClientError` when it cannot be said."""
+        """Send a notification. Raises `ClientError` when it cannot be sent."""
 
     async def ready(self, timeout: float | None = ...) -> ServerWelcome:
-        """Wait until it is ready. Raises why it is not, as soon as that is for good (parked, closed, a handshake that is no use)."""
+        """Wait until the connection is ready. Raises as soon as it is parked or closed, or its handshake is refused for good."""
         ...
 
     def subscribe(self, uri: str) -> Updates:
-        """Updates of a resource, for as long as the block lasts. Several may want the same one; the server is asked once.
+        """Updates of a resource, for as long as the block lasts. Several readers of one resource share one subscription.
 
-        It is asked again after each new handshake, and the reader told of the gap.
+        After each new handshake the subscription is renewed, and the readers get a gap.
         """
         ...
 
@@ -182,11 +183,11 @@ class Line(Protocol):
         ...
 
     def watch(self) -> AsyncIterator[Status]:
-        """The present status, and each one that comes after it; slow readers get the latest."""
+        """The present status, and each one after it; slow readers get the latest."""
         ...
 
     def retry(self) -> None:
-        """Try now: out of backoff or parked."""
+        """Leave backoff or parked, and connect now."""
 
     async def close(self, timeout: float | None = ...) -> None:
-        """End it in order. What is under way gets `ClientClosed`. Again is no error."""
+        """Close the connection in order. Requests under way fail with `ClientClosed`. Closing twice is a no-op."""

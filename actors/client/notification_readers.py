@@ -1,6 +1,6 @@
-"""The readers of notifications: bounded queues that live beside the connection, and so outlive its process.
+"""Readers of a server's notifications: bounded queues that belong to the line, and so outlive the connection's process.
 
-What a reader does not take in time is dropped, oldest first, and it finds a gap in its place.
+Notifications that a reader does not take in time are dropped, oldest first, and replaced by one gap.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ UPDATED: Final = "notifications/resources/updated"
 
 
 class NotificationReaders:
-    """All readers of one line."""
+    """All readers of one line, by the methods and URIs that they listen to."""
 
     def __init__(self, most: int) -> None:
-        """`most` is how much is kept for each."""
+        """`most` is the length of each reader's queue."""
         self.most = most
         self.over = False
-        """Whether nothing will come, until the connection is started again."""
+        """Whether the connection has ended, so that readers end as well."""
         self.by_uri: dict[str, dict[NotificationReader, None]] = {}
         self.by_method: dict[str, dict[NotificationReader, None]] = {}
-        """Under an empty name the readers of all methods."""
+        """By method; readers of all methods are under the empty string."""
         self.granted: set[str] = set()
-        """Of which resources the server has been asked to tell."""
+        """The resources that are subscribed to at the server."""
         self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Subscribing to a resource and unsubscribing from it are serialized."""
+        """A lock for each resource: subscribe and unsubscribe requests must not overtake each other."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """It was said."""
+        """Add a notification to the queues of its readers."""
         found: dict[NotificationReader, None] = {}
         if self.by_method:
             found.update(self.by_method.get(method, {}))
@@ -54,13 +54,13 @@ class NotificationReaders:
                 reader.add(told)
 
     def gap(self) -> None:
-        """Tell all readers that they may have missed something."""
+        """Add a gap to every queue: notifications may have been lost."""
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
                 reader.add(GAP)
 
     def end(self) -> None:
-        """Nothing will come any more."""
+        """End all readers after their queued notifications."""
         self.over = True
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
@@ -68,9 +68,9 @@ class NotificationReaders:
 
 
 class NotificationReader:
-    """One reader's updates: ``async with line.listen() as updates: async for told in updates``.
+    """One reader's notifications: ``async with line.listen() as updates: async for notification in updates``.
 
-    Without the block, ``async for told in line.listen()`` listens for as long as the loop lasts, from its first turn.
+    Without the block, ``async for notification in line.listen()`` listens from its first turn until the loop is left.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NotificationReader:
         enter: Callable[[], Awaitable[object]] | None = None,
         leave: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`enter` and `leave` are awaited at both ends of the block."""
+        """`enter` and `leave` are awaited at the beginning and the end of the block."""
         self._readers = readers
         self._tables = (
             [(readers.by_method, method) for method in methods or ("",)] if uri is None else [(readers.by_uri, uri)]
@@ -122,19 +122,19 @@ class NotificationReader:
                     del table[name]
 
     def add(self, told: ServerNotification) -> None:
-        """Keep it, or a gap."""
+        """Append a notification or a gap; in a full queue the oldest ones become one gap."""
         kept = self._queue
         if told.gap and kept and kept[-1].gap:
             return
         if len(kept) >= self._readers.most:
-            kept[0] = GAP  # it stands for all that was dropped behind it, too
+            kept[0] = GAP  # one gap stands for every notification dropped after it, too
             if len(kept) > 1:
                 del kept[1]
         kept.append(told)
         self._wakeup.wake()
 
     def end(self) -> None:
-        """Nothing will come any more; what is kept can still be read."""
+        """End the stream after the notifications that are queued."""
         self._ended = True
         self._wakeup.wake()
 

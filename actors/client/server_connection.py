@@ -247,7 +247,7 @@ class ServerConnection(GenStatem[Phase]):
         times, sample = self._invalid_input
         if times:
             often = f"{times} times" if times > 1 else "once"
-            text += f"; it sent {often} what is no JSON-RPC message, such as {sample!r}: does the server print to its standard output?"
+            text += f"; it sent an invalid message {often}, such as {sample!r}: does the server print to its standard output?"
         return self._fail(InitTimeout(text))
 
     @state(Phase.READY, to=(Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))

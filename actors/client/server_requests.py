@@ -1,8 +1,8 @@
-"""What a server says to the client: its requests, and its notifications, each taken to the handler by processes of their own.
+"""Requests and notifications from the server, and the processes that pass them to the client's handler.
 
-A request is worked on in a process of its own, bounded in number and in time. Whatever the handler does, the server is answered once: its
-result, its `McpError`, or an internal error when it crashes, hangs, is killed or answers with what cannot be said. A crash is in the reports;
-the connection never notices.
+Each request runs in a process of its own, bounded in number and in time. The server gets exactly one reply, whatever the handler does: its
+result, its `McpError`, or an internal error when it crashes, hangs, is killed or returns a value that cannot be encoded. A crash is reported
+and does not reach the connection.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TOO_LATE = McpError(ErrorCode.INTERNAL_ERROR, "The client did not answer in time
 
 
 class HandlerReply(NamedTuple):
-    """To the connection: the answer to an server_request, or that it has to be told that there is none."""
+    """To the connection: the handler's result for a request, or its error."""
 
     request: ServerRequest
     result: Any
@@ -51,18 +51,18 @@ class HandlerReply(NamedTuple):
 
 
 class HandlerTimeout(NamedTuple):
-    """To the connection: an server_request takes too long."""
+    """To the connection: the handler takes too long for a request."""
 
     request: ServerRequest
 
 
 class ServerRequest:
-    """One request of the server's."""
+    """One request from the server, while the handler works on it."""
 
     __slots__ = ("_connection", "_replied", "id", "key", "method", "timer", "wire", "worker")
 
     def __init__(self, connection: Process, wire: ClientWire, request: JsonRpcRequest) -> None:
-        """`wire` is where it came from, and where its answer belongs."""
+        """`wire` is where the request came from, and where its reply goes."""
         self._connection = connection
         self.wire = wire
         self.id: RequestId = request.id
@@ -73,27 +73,27 @@ class ServerRequest:
         self._replied = False
 
     def answer(self, result: Any, error: BaseException | None) -> None:
-        """Tell the connection, from any thread. Once is enough: it ignores what comes later."""
+        """Pass the outcome to the connection, from any thread. Only the first one counts."""
         self._replied = True
         process = self._connection
         answered = HandlerReply(self, result, error)
         if threading.get_ident() == process.node.thread:
-            process.send(answered)  # before the worker's end, which would be taken for no answer
+            process.send(answered)  # at once: the worker's exit, if it came first, would be taken for a missing reply
         else:
             process.node.call_from_thread(process.send, answered)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
-        """The worker is gone: if it has not answered, answer with an internal error."""
+        """Called when the worker has ended: without a reply of its own, the server gets an internal error."""
         self.worker = None
         if not self._replied:
             self._connection.send(HandlerReply(self, None, INTERNAL))
 
 
 class ServerRequests:
-    """All of one connection."""
+    """All requests from the server that are under way on one connection."""
 
     def __init__(self, connection: Process, handler: ClientHandler, settings: ClientSettings) -> None:
-        """They run on behalf of `connection`, and end with it."""
+        """The workers are linked to `connection`, and end with it."""
         self._connection = connection
         self._handler = handler
         self._settings = settings
@@ -103,7 +103,7 @@ class ServerRequests:
         return len(self._open)
 
     def take(self, request: JsonRpcRequest, wire: ClientWire) -> bytes | None:
-        """Have it worked on, or the refusal at once."""
+        """Start a worker for the request. Returns the encoded refusal where that is not possible."""
         limit = self._settings.max_server_requests
         refusal: McpError | None = None
         server_request = ServerRequest(self._connection, wire, request)
@@ -129,7 +129,7 @@ class ServerRequests:
         return None
 
     def on_reply(self, answered: HandlerReply) -> bytes | None:
-        """The words for the server, unless it was answered, or does not want to be."""
+        """The encoded reply; None if the request was settled before, or its answer is deferred."""
         server_request = answered.request
         if isinstance(answered.result, Deferred) and answered.error is None:
             if self._has(server_request):
@@ -146,17 +146,17 @@ class ServerRequests:
             return encode_error(server_request.id, INTERNAL)
 
     def on_timeout(self, server_request: ServerRequest) -> bytes | None:
-        """It takes too long: the server is told, and its worker ended."""
+        """End a worker that takes too long. Returns the encoded error."""
         return encode_error(server_request.id, TOO_LATE) if self._drop(server_request) else None
 
     def cancel(self, wire: Pid, id: Any) -> None:
-        """The server does not want it any more, and no answer."""
+        """The server cancelled the request: end its worker, and send no reply."""
         server_request = self._open.get((wire, id_key(id))) if isinstance(id, str | int) else None
         if server_request is not None:
             self._drop(server_request)
 
     def abandon(self, wire: Pid | None = None) -> None:
-        """Drop the errands whose wire is gone: those of one wire, or all."""
+        """Drop the requests of a wire that has ended, or all."""
         for server_request in tuple(self._open.values()):
             if wire is None or server_request.wire.pid == wire:
                 self._drop(server_request)
@@ -165,7 +165,7 @@ class ServerRequests:
         return self._open.get(server_request.key) is server_request
 
     def _drop(self, server_request: ServerRequest) -> bool:
-        """Forget the server_request, and end its worker; False when that was done already."""
+        """Forget the request, and end its worker. False when that was done already."""
         if not self._has(server_request):
             return False
         del self._open[server_request.key]
@@ -186,7 +186,7 @@ async def _run_handler(server_request: ServerRequest, handler: ClientHandler, re
             result = await result
     except BaseException as error:
         if process.life:
-            raise  # ended from outside: the task that did so has answered
+            raise  # this process was killed: the connection has replied already
         server_request.answer(None, error)
         if not isinstance(error, McpError):
             raise
@@ -194,15 +194,15 @@ async def _run_handler(server_request: ServerRequest, handler: ClientHandler, re
         server_request.answer(result, None)
 
 
-# --- The attendant takes notifications to the handler: one process, in the order in which they were said, with a bounded mailbox.
-# It begins with the handler's `init` and ends with its `terminate`. What the handler raises is this process's crash: it is reported, and
-# the next notification finds a new one.
+# --- The dispatcher passes notifications to the handler: one process, in the order in which they came, with a bounded mailbox.
+# It calls the handler's `init` first and its `terminate` last. An exception of the handler crashes this process: it is reported, and
+# the next notification starts another one.
 
 _LISTENING_METHODS = ("init", "handle_notification", "terminate")
 
 
 class NotificationDispatcher:
-    """The connection's side of it. Without a handler that listens there is no process."""
+    """The connection's handle of that process, which exists only if the handler overrides a method for notifications."""
 
     def __init__(self, connection: Process, handler: ClientHandler, line: ConnectionLine) -> None:
         """Nothing runs yet."""
@@ -212,12 +212,12 @@ class NotificationDispatcher:
         self._process: Process | None = None
         kind = type(handler)
         self.wanted = any(getattr(kind, name) is not getattr(ClientHandler, name) for name in _LISTENING_METHODS)
-        """Whether the handler listens at all."""
+        """Whether the handler overrides any method for notifications."""
         self.full = False
-        """Whether the last one had to be dropped."""
+        """Whether the last notification was dropped."""
 
     def begin(self) -> None:
-        """Run, in the connection's process."""
+        """Start the process, linked to the connection."""
         if self.wanted:
             pid = spawn_link(_dispatch_notifications, self._handler, self._line)
             self._process = self._connection.node.process(pid)
@@ -225,7 +225,7 @@ class NotificationDispatcher:
             self._process.limit = self._line.settings.max_updates
 
     def tell(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Pass it on. False when it had to be dropped, and the one before it had not."""
+        """Pass a notification on. False for the first one that is dropped, so that each overflow is reported once."""
         if not self.wanted:
             return True
         if self._process is None:
@@ -235,7 +235,7 @@ class NotificationDispatcher:
         return before or not self.full
 
     def on_exit(self, pid: Pid) -> None:
-        """A linked process has ended, perhaps this one."""
+        """A linked process has ended: forget it if it was the dispatcher."""
         if self._process is not None and self._process.pid == pid:
             self._process = None
 

@@ -1,4 +1,4 @@
-"""How a connection is set up: one frozen value, checked when it is made. Times are seconds; None means no limit where it is allowed."""
+"""`ClientSettings`: the settings of a client's connection, checked when they are made. Times are seconds; None is no limit where it is allowed."""
 
 from __future__ import annotations
 
@@ -34,47 +34,47 @@ def _client_info() -> Mapping[str, Any]:
 @suggests("ClientSettings", {"timeout": "write request_timeout=…"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client says of itself, how long it waits, and how much it takes."""
+    """What a client declares, how long it waits, and how much it accepts."""
 
     client_info: Mapping[str, Any] = field(default_factory=_client_info)
-    """What the server is told that the client is: an object with a name and a version."""
+    """The client's name and version, as the server is told them in the handshake."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Said instead of what follows from the handler. In short: True is `{}`, False or None is nothing, `list_changed` is `listChanged`."""
+    """Capabilities to declare instead of those that follow from the handler. True is short for `{}`, False or None removes one, `list_changed` is `listChanged`."""
     protocol_version: str = LATEST
-    """The revision that is asked for; an older one that the server has is taken up."""
+    """The protocol revision to ask for; an older one that the server chooses is accepted."""
 
     request_timeout: float | None = 30.0
     """How long a request may take; None for no limit."""
     init_timeout: float = 30.0
     """How long connecting and the handshake may take."""
     close_grace: float = 5.0
-    """How long the wire may take to end in order."""
+    """How long a wire may take to close in order."""
 
     ping_interval: float | None = None
-    """How often a connection that is up is tried with a ping; None: never."""
+    """Seconds between pings of a ready connection; None sends none."""
     ping_timeout: float = 5.0
     """How long the answer to a ping may take."""
     ping_failure_threshold: int = 3
-    """After so many pings in a row without an answer, the wire is given up."""
+    """The wire is closed after this many pings in a row without an answer."""
 
     backoff: Backoff = field(default_factory=Backoff)
     """How long to wait between attempts. The first one after a loss is made at once, if it had been ready for `backoff.quiet` seconds or
     this is the first loss since."""
     park_after: int | None = None
-    """After so many failed attempts, no further one is made until `retry`."""
+    """The connection is parked until `retry` after this many failed attempts."""
 
     max_pages: int = 1000
-    """How many pages of a list are asked for."""
+    """The most pages of one list that are fetched."""
     max_pending: int = 10_000
-    """How many requests may wait, or be under way, at once."""
+    """The most requests that wait or are under way at once."""
     max_server_requests: int = 64
-    """How many requests of the server's may be worked on at once."""
+    """The most requests from the server that are handled at once."""
     server_request_timeout: float | None = 600.0
-    """How long the handler may take for one of them."""
+    """How long the handler may take for one request from the server."""
     max_updates: int = 1024
-    """How many notifications are kept for a reader that does not read, and for the handler."""
+    """The most unread notifications that are kept for a reader, and for the handler."""
     max_progress: int = 64
-    """How many words of progress are kept for a request."""
+    """The most unread progress notifications that are kept for a request."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -93,7 +93,7 @@ class ClientSettings:
                 raise BadSetting("client_info", dict(info), f"an object with a text as its {name}")
 
     def declared(self, handled: Mapping[str, Any]) -> dict[str, Any]:
-        """The capabilities to declare: what the handler can do, and what was set instead."""
+        """The capabilities to declare: those of the handler, with the ones that were set in their place."""
         return {
             name: value
             for name, value in {**expand(handled), **expand(self.capabilities, keep=True)}.items()
@@ -102,7 +102,7 @@ class ClientSettings:
 
 
 def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:
-    """Capabilities in full: True becomes `{}`, what is off is left out (or None, to `keep` that it was said), words as on the wire."""
+    """Capabilities as on the wire: True becomes `{}`, and those that are off are left out (or None with `keep`, to remove one of the handler's)."""
     full: dict[str, Any] = {}
     for name, value in short.items():
         if value is None or value is False:

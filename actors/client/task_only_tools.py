@@ -1,4 +1,4 @@
-"""Calls of tools that can only be called as tasks (`execution.taskSupport` is `required`), for callers that want the result and no task."""
+"""Calls tools that accept only task calls (`execution.taskSupport` is `required`), for callers that want the result instead of a task."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ if TYPE_CHECKING:
     from .interfaces import Line
 
 _CANCEL_TIMEOUT: Final = 5.0
-"""How long a server may take to acknowledge that a task is not wanted any more; the caller does not wait for that."""
+"""The timeout of `tasks/cancel`; the caller does not wait for it."""
 
 
 def is_task_only(tool: Mapping[str, Any] | None) -> bool:
-    """Whether the server refuses a call of this tool that is none of a task."""
+    """Whether the server refuses calls of this tool that are not task calls."""
     execution: Any = None if tool is None else tool.get("execution")
     return is_object(execution) and execution.get("taskSupport") == "required"
 
 
 async def call_as_task(line: Line, params: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Have the tool called as a task, and wait for the result: the deadline is one for both, and a task that is not waited for is cancelled.
+    """Call the tool as a task, and wait for its result. One deadline holds for both, and a task whose caller leaves is cancelled.
 
     `options` are those of `Line.begin`. Raises what a call raises.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
     pending = line.begin("tools/call", {"task": {}, **params}, **options)
-    # A future, and no shielded task: asyncio would log the error of a request whose caller has left.
+    # A future filled by a callback, not a shielded task: asyncio would log the error of a request whose caller has left.
     answered: asyncio.Future[dict[str, Any]] = loop.create_future()
     pending.when_settled(partial(_settle, answered))
     try:
         begun = await answered
     except asyncio.CancelledError:
-        pending.when_settled(lambda result, _: _cancel(line, result))  # it has begun, perhaps, and then has to end
+        pending.when_settled(
+            lambda result, _: _cancel(line, result)
+        )  # the task may have been created meanwhile: cancel it when its id is known
         raise
     if _task_id(begun) is None:
         return begun  # the server has answered at once
@@ -71,6 +73,6 @@ def _task_id(begun: Mapping[str, Any] | None) -> str | None:
 
 
 def _cancel(line: Line, begun: Mapping[str, Any] | None) -> None:
-    """The task is not wanted any more. The answer to that is not waited for."""
+    """Cancel the task, without waiting for the reply."""
     if (id := _task_id(begun)) is not None:
         _ = line.begin("tasks/cancel", {"taskId": id}, timeout=_CANCEL_TIMEOUT, wait=False)

@@ -1,1 +1,1 @@
-"""Many servers under one roof: each kept alive by a supervisor of its own, all of them offered as one catalogue."""
+"""The federation: connections to many servers, each under a supervisor of its own, offered as one catalogue of tools."""

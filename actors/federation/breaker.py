@@ -1,8 +1,8 @@
-"""The circuit breaker of one upstream: a pure machine that is told the time, and never asks for it.
+"""The circuit breaker of one upstream: a pure state machine whose methods take the time as an argument.
 
-Closed, it counts how requests end. When enough of the latest failed it opens, and requests are refused at once. After a
-while one probe may go, and only one at a time: half open. If that comes through it closes; if not, it is open again, for longer.
-Traffic is no probe: a caller's request is not sent to see whether the upstream can answer it.
+While closed, it counts outcomes. When enough of the latest requests have failed it opens, and requests are refused at once. After the
+cooldown one probe may be sent, one at a time (half open). If it succeeds the breaker closes; if not, it opens again for longer.
+A probe is a ping: no caller's request is sent to find out whether the upstream can answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 BUCKETS: Final = 10
-"""In how many parts the window is counted: what is older than it goes a part at a time."""
+"""The number of parts in which the window is counted; outcomes leave the window one part at a time."""
 
 
 class BreakerState(Enum):
@@ -41,19 +41,19 @@ def _cooldown() -> Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerSettings:
-    """When it opens, and how it closes again."""
+    """When the breaker opens, and how it closes again."""
 
     failures: int = 5
-    """It opens when so many requests have failed within the window,"""
+    """The breaker opens when this many requests have failed within the window,"""
     rate: float = 0.5
-    """and they are at least this part of those that ended in it."""
+    """and they are at least this part of the requests that ended in it."""
     window: float = 30.0
     cooldown: Backoff = field(default_factory=_cooldown)
-    """How long it is open: the first time, and each time that a probe has failed."""
+    """How long it stays open: the first time, and after each failed probe."""
     probe_timeout: float = 5.0
-    """How long a probe may take. One that says nothing for so long, because its process died, is taken for failed."""
+    """How long a probe may take. A probe without an outcome after twice that time, because its process died, counts as failed."""
     peer_codes: Collection[int] = frozenset()
-    """Codes of errors with which a server answers that count as its failures: -32603, perhaps. By itself an answer is no failure."""
+    """Codes of error replies that count as failures, such as -32603. By default no reply is a failure."""
 
     def __post_init__(self) -> None:
         if self.failures < 1:
@@ -67,10 +67,10 @@ class BreakerSettings:
 
 
 def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozenset()) -> bool | None:
-    """Whether a request that ended so speaks against its server; None when it says nothing of it.
+    """Whether a request with this outcome counts as a failure of its server; None when it does not count at all.
 
-    An answer speaks for it, also when it is an error: that is the application's affair. Nothing can be said of a request that the
-    caller withdrew, or that was never sent.
+    A reply is a success, also an error reply: that is the application's matter. Requests that the caller cancelled, or that were
+    never sent, do not count.
     """
     match error:
         case None:
@@ -86,26 +86,26 @@ def is_failure(error: BaseException | None, peer_codes: Collection[int] = frozen
 
 
 class Breaker:
-    """The machine. Each method takes the moment on whatever clock, as long as it is always the same."""
+    """The state machine. `now` is a time in seconds on any clock, as long as it is always the same one."""
 
     __slots__ = ("_buckets", "_due", "_source", "_tries", "cause", "epoch", "settings", "state", "tripped")
 
     def __init__(self, settings: BreakerSettings, source: random.Random) -> None:
-        """Closed. `source` is where the jitter comes from."""
+        """`source` gives the jitter."""
         self.settings = settings
         self.state = BreakerState.CLOSED
         self.cause: BaseException | None = None
-        """Why it is not closed."""
+        """The error that opened it."""
         self.tripped = False
-        """Whether it is open because the server is gone: the connection tries to reach it again, so no probe is sent."""
+        """Whether it is open because the connection was lost: that reconnects by itself, so no probe is sent."""
         self._source = source
         self._buckets: list[list[int]] = []
-        """[number of the part, how many ended in it, how many of those failed], oldest first"""
+        """[number of the part, requests that ended in it, failures among them], oldest first"""
         self.epoch = 0
-        """What a request takes along: how it ends counts only as long as this is the same."""
+        """Counts the transitions. A request keeps the epoch in which it was sent, and its outcome counts in that epoch only."""
         self._tries = 0
         self._due = 0.0
-        """When the next probe may go, or the one that is under way is taken for failed."""
+        """When the next probe may be sent, or when the one under way counts as failed."""
 
     @property
     def closed(self) -> bool:
@@ -113,9 +113,9 @@ class Breaker:
         return self.state is BreakerState.CLOSED
 
     def record(self, turn: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
-        """A request has ended. Whether the breaker opens for it."""
+        """Count the outcome of a request. Returns whether the breaker opens for it."""
         if turn != self.epoch or not self.closed:
-            return False  # of a time that is over: what is so late says nothing of today
+            return False  # sent before the last transition: such a late outcome says nothing about now
         part = math.floor(now * BUCKETS / self.settings.window)
         buckets = self._buckets
         while buckets and buckets[0][0] <= part - BUCKETS:
@@ -133,32 +133,32 @@ class Breaker:
         return True
 
     def record_unreachable(self, turn: int, now: float, cause: BaseException | None) -> bool:
-        """The server could not be reached, which is worth any number of failures. Whether the breaker opens for it."""
+        """The server could not be reached, which alone is enough to open. Returns whether the breaker opens for it."""
         if turn != self.epoch or not self.closed:
             return False
         self._open(now, cause)
         return True
 
     def trip(self, now: float, cause: BaseException | None) -> None:
-        """The server was there and is gone: open, until it is `restored`."""
+        """The connection was lost: open until `restore`."""
         if not self.tripped:
             self._open(now, cause)
             self.tripped = True
         self.cause = cause
 
     def restore(self) -> None:
-        """It is there again, or is tried once more before anything is refused."""
+        """The connection is back, or requests may wait for a new attempt: close a tripped breaker."""
         if self.tripped:
             self._close()
 
     def retry_in(self, now: float) -> float | None:
-        """In how many seconds the next probe may go; None where none is to be sent."""
+        """Seconds until the next probe may be sent; None when none is to be sent."""
         return None if self.tripped or self.closed else max(0.0, self._due - now)
 
     def probe(self, now: float) -> int | None:
-        """The right to send the one probe, if it is time for it; give it back with `probed`."""
+        """A ticket for the one probe, if it is due; report the outcome with `record_probe`."""
         if self.state is BreakerState.HALF_OPEN and now >= self._due:
-            self._open(now, self.cause)  # the outcome of that probe will never be reported
+            self._open(now, self.cause)  # the process of that probe died, so its outcome will never be reported
         if self.state is not BreakerState.OPEN or self.tripped or now < self._due:
             return None
         self.state = BreakerState.HALF_OPEN
@@ -167,7 +167,7 @@ class Breaker:
         return self.epoch
 
     def record_probe(self, ticket: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
-        """How that probe ended. False when it does not count any more."""
+        """Report how a probe ended. False when its ticket is outdated."""
         if self.state is not BreakerState.HALF_OPEN or ticket != self.epoch:
             return False
         if failed:
@@ -177,7 +177,7 @@ class Breaker:
         return True
 
     def retry_now(self, now: float) -> None:
-        """A caller does not want to wait: the next probe is due now, and after it the waiting begins anew."""
+        """Make the next probe due now, and start the cooldowns from the shortest again."""
         self._tries = 0
         if self.state is BreakerState.OPEN:
             self._due = now

@@ -1,9 +1,9 @@
-"""What a federation refuses, beyond what a client does: `CircuitOpen` and `Parked` are the client's own words.
+"""Errors of a federation, beyond those of a client (`CircuitOpen` and `Parked` are in `actors.client.errors`).
 
 ::
 
     ClientError
-    └─ UpstreamBusy        as many as may are under way, and as many wait; also a `Busy` of the supervision's
+    └─ UpstreamBusy        too many requests are under way and waiting; also a `supervision.Busy`
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class UpstreamBusy(ClientError, Busy):
-    """No room now. `retry_after` is in about how many seconds there may be some, where that can be guessed. Nothing was sent."""
+    """The queue of this upstream is full. `retry_after` estimates after how many seconds there is room. Nothing was sent."""
 
     reason = "busy"
 
 
-# --- Why a name leads to no tool, and why a call was not sent. Each has its `reason`, a word that programs can compare.
+# --- Errors of names and arguments. Each has a `reason`, a word that programs can compare.
 # ::
 #     FederationError
-#     ├─ NoSeparator        the name does not say whose tool it is
-#     ├─ UnknownServer      no server in the federation is called that
-#     │  └─ MisconfiguredServer   it stands in a file, with a mistake
+#     ├─ NoSeparator        the name has no server in it
+#     ├─ UnknownServer      no server has this id
+#     │  └─ MisconfiguredServer   it is configured with a mistake
 #     ├─ UnknownTool        the server has no such tool
-#     ├─ ToolCollision      two tools would have the same name
-#     └─ InvalidArguments   the arguments are not what the tool's own schema asks for: nothing was sent
-# The message suggests similar names: the caller that mistypes a name is mostly a model, and reads it.
+#     ├─ ToolCollision      two tools have the same full name
+#     └─ InvalidArguments   the arguments do not match the tool's schema: nothing was sent
+# The messages suggest similar names: the caller is mostly a model, which reads them.
 
 _MOST_COMPARED = 2000
 _SHOWN = 100
@@ -45,23 +45,23 @@ _LONG = 24
 
 
 class FederationError(GreenroomError):
-    """A name that leads nowhere, or a call that was not sent."""
+    """A name that is not known, or a call that was not sent."""
 
     reason: ClassVar[str] = "federation_error"
 
 
 class _UnknownName(FederationError):
-    """A name that leads nowhere; `suggestions` sound like it."""
+    """A name that is not known; `suggestions` are similar names."""
 
     _what: ClassVar[str] = ""
     _lists: ClassVar[bool] = False
-    """Whether all that there is may be named, where nothing sounds like it: a host has a few servers, and hundreds of tools."""
+    """Whether the message lists the known names where none is similar: right for a few servers, not for hundreds of tools."""
 
     separator = ":"
-    """What stands between a server's id and a name of its own."""
+    """The separator between a server's id and a tool's name."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
-        """`known` are the names that there are."""
+        """`known` are the existing names."""
         self.name = name
         there = list(known)
         self.suggestions = similar_names(name, there)
@@ -79,7 +79,7 @@ class _UnknownName(FederationError):
 
 
 class NoSeparator(_UnknownName):
-    """The name does not say whose tool it is. What is suggested are whole names, which can be written as they are."""
+    """The name has no server in it. The suggestions are full names."""
 
     reason = "no_separator"
     _what = "{name} does not say which server's it is"
@@ -91,7 +91,7 @@ class NoSeparator(_UnknownName):
 
 
 class UnknownServer(_UnknownName):
-    """No server in the federation is called that."""
+    """No server has this id."""
 
     reason = "unknown_server"
     _what = "there is no server called {name}"
@@ -99,12 +99,12 @@ class UnknownServer(_UnknownName):
 
 
 class MisconfiguredServer(UnknownServer):
-    """The configuration has such a server, and it was not started: there is a mistake in it, or starting it failed and is tried again."""
+    """The server is configured and was not started: its configuration has a mistake, or its start failed and is tried again."""
 
     reason = "misconfigured"
 
     def __init__(self, name: str, why: str) -> None:
-        """`why` has the file, the line and the mistake, or the error of the start."""
+        """`why` is the mistake with file and line, or the error of the start."""
         super().__init__(name)
         self.why = why
 
@@ -120,12 +120,12 @@ class UnknownTool(_UnknownName):
 
 
 class ToolCollision(FederationError):
-    """Two tools would have the same name. `tools` are both, as (server, tool)."""
+    """Two tools have the same full name. `tools` are both, as (server, tool)."""
 
     reason = "tool_collision"
 
     def __init__(self, name: str, one: tuple[str, str], other: tuple[str, str]) -> None:
-        """`name` is what both would be called."""
+        """`name` is their common name."""
         super().__init__(name, one, other)
         self.name = name
         self.tools = (one, other)
@@ -139,12 +139,12 @@ class ToolCollision(FederationError):
 
 
 class InvalidArguments(FederationError):
-    """The arguments are not what the tool asks for. Nothing was sent. `errors` are all the problems."""
+    """The arguments do not match the tool's schema. Nothing was sent. `errors` are all problems."""
 
     reason = "invalid_arguments"
 
     def __init__(self, name: str, errors: Sequence[ValidationProblem]) -> None:
-        """At least one problem."""
+        """`errors` has at least one problem."""
         super().__init__(name, errors)
         self.name = name
         self.errors = list(errors)
@@ -154,6 +154,6 @@ class InvalidArguments(FederationError):
 
 
 def similar_names(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """The names that sound like it, best first. So many are looked at, and no more."""
+    """Similar names, best first. At most `_MOST_COMPARED` names are compared."""
     names = [one for one, _ in zip(known, range(_MOST_COMPARED), strict=False)]
     return tuple(get_close_matches(name[: 2 * _SHOWN], names, n=3, cutoff=0.6))

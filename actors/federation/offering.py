@@ -1,6 +1,6 @@
-"""What an upstream offers at one moment, over all pages of its lists: an immutable snapshot, and what differs between two.
+"""`Offering`: an immutable snapshot of an upstream's lists (tools, resources, templates, prompts), and the difference between two.
 
-A reader takes the current snapshot and keeps it as long as it likes. A fetch makes a new one.
+Readers take the current snapshot and keep it as long as they like; each fetch makes a new one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ def _nothing() -> Mapping[str, Any]:
 
 
 class ListSpec(NamedTuple):
-    """One of a server's lists, as the protocol has it."""
+    """How the protocol names one of a server's lists."""
 
     method: str
     key: str
-    """The member of a page that has the entries."""
+    """The member of a page that contains the entries."""
     capability: str
     name: str
-    """The member of an entry by which it is known."""
+    """The member of an entry that identifies it."""
     kind: Kind
 
     @property
     def changed(self) -> str:
-        """The notification that says that the list has changed."""
+        """The method of the notification that this list has changed."""
         return f"notifications/{self.capability}/list_changed"
 
 
@@ -57,7 +57,7 @@ LISTS: Final[Mapping[Part, ListSpec]] = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Of one list: which names are new, are gone, or mean something else now. A renamed one is gone, and new."""
+    """The difference between two versions of one list, by name. A renamed entry is removed and added."""
 
     added: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
@@ -68,14 +68,14 @@ class Difference:
 
     @classmethod
     def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> Difference:
-        """From one list by name to another."""
+        """The difference between two lists by name."""
         changed = (name for name in before.keys() & after.keys() if before[name] != after[name])
         return cls(frozenset(after.keys() - before.keys()), frozenset(before.keys() - after.keys()), frozenset(changed))
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Of all lists."""
+    """The differences of all lists."""
 
     tools: Difference = Difference()
     resources: Difference = Difference()
@@ -88,7 +88,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """A snapshot: by name, URI or template, what the server said of it. `version` counts the snapshots that differed."""
+    """A snapshot of the lists: definitions by name, URI or template. `version` counts the snapshots that differed."""
 
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
@@ -96,14 +96,14 @@ class Offering:
     prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=_nothing, repr=False)
     version: int = 0
     left_out: Mapping[Part, int] = field(default_factory=dict[Part, int])
-    """How many entries had no name, or one that another had already: such a name would be ambiguous."""
+    """How many entries were left out, because they had no name or the name of another entry."""
 
     def part(self, part: Part) -> Mapping[str, Mapping[str, Any]]:
-        """One of the lists."""
+        """One list by its name."""
         return cast("Mapping[str, Mapping[str, Any]]", getattr(self, part))
 
     def with_lists(self, lists: Mapping[Part, Iterable[Any]]) -> Offering:
-        """With these lists instead of the old ones. The same object, when nothing is different."""
+        """A snapshot with these lists in place of the old ones; the same object when nothing has changed."""
         left_out = dict(self.left_out)
         parts: dict[Part, Mapping[str, Any]] = {}
         for part, entries in lists.items():
@@ -114,7 +114,7 @@ class Offering:
         return replace(self, version=self.version + (not same), left_out=left_out, **cast("dict[str, Any]", parts))
 
     def until(self, later: Offering) -> Differences:
-        """What is different in a later one."""
+        """The differences from this snapshot to a later one."""
         if later is self:
             return Differences()
         return Differences(*(Difference.between(self.part(part), later.part(part)) for part in PARTS))
@@ -124,7 +124,7 @@ EMPTY_OFFERING: Final = Offering()
 
 
 def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
-    """Entries by name, the first of each, and how many were left out."""
+    """Entries by name, the first of each name, and the number that was left out."""
     found: dict[str, Any] = {}
     left_out = 0
     for entry in entries:
@@ -136,11 +136,11 @@ def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
     return MappingProxyType(found), left_out
 
 
-# --- How it is fetched: all pages of a list.
+# --- Fetching: all pages of a list.
 
 
 def changed_lists(method: str) -> tuple[Part, ...]:
-    """The lists that this notification says have changed."""
+    """The lists that a notification with this method announces as changed."""
     return tuple(part for part, each in LISTS.items() if each.changed == method)
 
 
@@ -158,12 +158,12 @@ async def fetch_list(line: Line, part: Part, most: int) -> list[Any]:
         return await fetch_all_pages(line, what.method, what.key, most)
     except PeerError as error:
         if error.code == ErrorCode.METHOD_NOT_FOUND:
-            return []  # many declare resources, and know nothing of templates
+            return []  # many servers declare resources and do not implement templates
         raise
 
 
 async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> list[Any]:
-    """All entries of a list. Raises `ClientError`, and `PeerError` for what is no page."""
+    """All entries of a list. Raises `ClientError`, and `PeerError` for an invalid page."""
     entries: list[Any] = []
     seen: set[str] = set()
     cursor: str | None = None
@@ -185,41 +185,41 @@ async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> list[
         seen.add(cursor)
 
 
-# --- What an agent, a host and a gateway need of a federation: its servers, the way to each, and what each of them offers.
-# The federation implements it; so may a test, or a program that has its servers from somewhere else.
+# --- The interface that tool routers, hosts and gateways use: servers by id, the line to each, and its lists.
+# The federation implements it; so do tests, and programs that get their servers from elsewhere.
 
 
 class Upstreams(Protocol):
-    """Servers by their ids."""
+    """Servers by id."""
 
     def ids(self) -> Collection[str]:
-        """The servers in it just now."""
+        """The ids of the present servers."""
         ...
 
     def line(self, id: str) -> Line | None:
-        """The way to a server; None when there is no such server."""
+        """The line to a server; None for an unknown id."""
         ...
 
     def serial(self, id: str) -> int | None:
-        """Which server it is that has this id now: another number after it was replaced; None when there is none."""
+        """A number that changes when the server with this id is replaced; None for an unknown id."""
         ...
 
     def known(self, id: str) -> Offering | None:
-        """What it offers as far as that is known, at once; None when it was never asked. The same object as long as nothing has changed."""
+        """The server's lists as last fetched, without waiting; None before the first fetch. The same object while nothing changes."""
         ...
 
     def shown(self, id: str) -> Offering | None:
-        """The same as it is to be listed: a server that is away may show nothing, or tools that say so."""
+        """The lists to show to clients: an unreachable server may show none, or tools marked as not available."""
         ...
 
     def refusal(self, id: str) -> Exception | None:
-        """Why calls of it fail just now, before they are sent; None where they would go, or wait for it to be started."""
+        """The error with which calls fail now, before they are sent; None if they would be sent, or wait for the server to start."""
         ...
 
     def timeout(self, id: str, method: str) -> float | None:
-        """How long such a request of a server may take whose caller does not say; None for no limit."""
+        """The default timeout of such a request to this server; None is no limit."""
         ...
 
     async def offering(self, id: str, *, timeout: float | None = ...) -> Offering:
-        """What it offers. Asked of the server where that is not known. Raises `ClientError` or `PeerError`."""
+        """The server's lists, waiting for the first fetch if need be. Raises `ClientError` or `PeerError`."""
         ...

@@ -1,7 +1,6 @@
-"""The tools of all servers under names that say whose they are: a snapshot, made of what each server offers.
+"""The tool catalogue: a snapshot of the tools of all servers, under full names made of the server's id and the tool's name.
 
-Two tools that would have the same name are an error that names both, never one that quietly hides the other. An alias gives a tool
-another name; it is what solves that.
+Two tools with the same full name are an error that names both: neither hides the other. An alias, another name for a tool, solves that.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from .offering import Offering
 
 ToolId: TypeAlias = "tuple[str, str]"
-"""A server's id, and the name that the tool has there."""
+"""A server's id, and the tool's name at that server."""
 
 Aliases: TypeAlias = "Mapping[str | ToolId, str]"
 """Another name for a tool: by `"git:log"`, or by `("git", "log")` where the id has a separator of its own."""
@@ -34,33 +33,33 @@ Aliases: TypeAlias = "Mapping[str | ToolId, str]"
 
 @dataclass(frozen=True, slots=True)
 class FederatedTool:
-    """A tool, and whose it is."""
+    """A tool, and the server that has it."""
 
     name: str
-    """What it is called here."""
+    """The full name."""
     server: str
     tool: str
-    """What it is called there."""
+    """The tool's name at its server."""
     definition: Mapping[str, Any] = field(repr=False)
-    """What its server says of it, as the wire has it."""
+    """The definition as its server sent it."""
     shown: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What is listed instead, where its server is away."""
+    """The definition to list instead, while its server is away."""
 
     @property
     def pin_id(self) -> str:
-        """What it is pinned as, whatever it is called here."""
+        """The id of its pin, which does not depend on aliases."""
         return f"{self.server}:{self.tool}"
 
     def listed_as(self, name: str) -> dict[str, Any]:
-        """The definition as it is listed, under this name."""
+        """The definition to list, under this name."""
         return {**(self.definition if self.shown is None else self.shown), "name": name}
 
 
 class Naming:
-    """How names are made and read: whose tool, the separator, what it is called there."""
+    """How full names are made and read: server id, separator, tool name."""
 
     def __init__(self, separator: str = ":", aliases: Aliases | None = None) -> None:
-        """Raises `ConfigError` for aliases that say nothing, or the same."""
+        """Raises `ConfigError` for empty or equal aliases."""
         if not separator:
             raise ConfigError("the separator between a server and its tool is one character or more")
         self.separator = separator
@@ -86,23 +85,23 @@ class Naming:
         return server, tool
 
     def name_of(self, server: str, tool: str) -> str:
-        """What a tool is called here."""
+        """The full name of a tool."""
         return self._aliases.get((server, tool)) or f"{server}{self.separator}{tool}"
 
     def may_be(self, name: str, server: str) -> bool:
-        """Whether a name, here or at a provider, sounds like that of a tool of this server."""
+        """Whether a full name, ours or a provider's, looks like that of a tool of this server."""
         return name.startswith((f"{server}{self.separator}", provider_name(f"{server}{self.separator}x")[:-1]))
 
     def candidates(self, name: str, ids: Collection[str]) -> list[ToolId]:
-        """Whose tool a name may mean, the likeliest first. Raises `NoSeparator` or `UnknownServer`.
+        """The servers and tools that a name may mean, the likeliest first. Raises `NoSeparator` or `UnknownServer`.
 
-        It is split at the first separator. Only where an id has a separator of its own, there is a second possibility.
+        The name is split at the first separator. Only an id that contains the separator makes a second reading possible.
         """
         if (alias := self._back.get(name)) is not None:
             return [alias]
         places = [at for at in range(1, len(name)) if name.startswith(self.separator, at)]
         found = [(name[:at], name[at + len(self.separator) :]) for at in places if name[:at] in ids]
-        found = [one for one in found if one not in self._aliases]  # an alias is instead of the name, not besides
+        found = [one for one in found if one not in self._aliases]  # an alias replaces the full name
         if found:
             return found
         if self.separator not in name:
@@ -112,16 +111,16 @@ class Naming:
 
 @dataclass(frozen=True)
 class ToolCatalogue:
-    """All tools by their names here, at one moment."""
+    """All tools by full name, at one moment."""
 
     tools: Mapping[str, FederatedTool]
     skipped: Mapping[str, Exception] = field(default_factory=dict[str, Exception])
-    """Servers whose tools are not in it, and why."""
+    """Servers whose tools are missing, and why."""
     pins: PinReport | None = None
-    """What has become of what was pinned; None when nothing is."""
+    """The comparison with the pins; None without pins."""
     separator: str = ":"
     withdrawn: Mapping[str, FederatedTool] = field(default_factory=dict[str, FederatedTool])
-    """Tools that are not listed while their server is away. A name that was listed before still means them."""
+    """Tools that are not listed while their server is away; calls by their names still find them."""
     _refusals: dict[Provider, Mapping[str, str]] = field(
         default_factory=dict["Provider", "Mapping[str, str]"], repr=False
     )
@@ -134,24 +133,24 @@ class ToolCatalogue:
 
     @cached_property
     def provider_names(self) -> ProviderNames:
-        """Their names at models' providers."""
+        """The tools' names at providers of models."""
         return ProviderNames((*self.tools, *self.withdrawn), self.separator)
 
     @cached_property
     def claude_names(self) -> Mapping[str, str]:
-        """The names here by what Claude Code would call them, `mcp__git__log`; those that two tools would have are left out."""
+        """Full names by the names that Claude Code gives (`mcp__git__log`), without those that two tools would share."""
         found: dict[str, list[str]] = {}
         for one in (*self.tools.values(), *self.withdrawn.values()):
             found.setdefault(claude_name(one.server, one.tool), []).append(one.name)
         return {name: tools[0] for name, tools in found.items() if len(tools) == 1}
 
     def for_providers(self, without: Collection[str] = ()) -> list[dict[str, Any]]:
-        """The definitions under names that every provider takes, but for these tools."""
+        """The definitions under names that every provider accepts, without these tools."""
         names = self.provider_names
         return [one.listed_as(names.of(one.name)) for one in self.tools.values() if one.name not in without]
 
     def refused_by(self, provider: Provider) -> Mapping[str, str]:
-        """Which of them a provider would refuse, by their names here, and why."""
+        """The tools that a provider would refuse, by full name, and why."""
         if provider not in self._refusals:
             names = self.provider_names
             found = {
@@ -161,7 +160,7 @@ class ToolCatalogue:
         return self._refusals[provider]
 
     def named(self, name: str) -> str:
-        """The catalogue's name for what a provider, or any other caller, calls by this name. Raises `UnknownTool`, which suggests names of the same kind."""
+        """The full name for a name that a provider or another caller uses. Raises `UnknownTool`, which suggests names of the same kind."""
         if name in self.tools or name in self.withdrawn:
             return name
         found = self.provider_names.back(name) or self.claude_names.get(name)
@@ -178,9 +177,9 @@ def merge(
     pins: Pins | None = None,
     policy: Policy = "report",
 ) -> ToolCatalogue:
-    """The catalogue of what these servers offer; what is refused by the pins is not in it. Raises `ToolCollision`.
+    """The catalogue of these servers' tools, without those that the pins refuse. Raises `ToolCollision`.
 
-    `shown` is what is to be listed of it, for servers of which that is not all.
+    `shown` are the lists to show, for servers where these differ.
     """
     tools: dict[str, FederatedTool] = {}
     for server, offering in offerings.items():

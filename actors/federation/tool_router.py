@@ -1,10 +1,10 @@
-"""The federation as one set of tools: a catalogue under names that say whose they are, and calls that find their way.
+"""The tool router: the tools of all servers as one catalogue, and calls by name routed to the right server.
 
-It keeps no state of its own: the federation knows what servers offer, and the catalogue is put together anew
-whenever one of them offers something else. A server that does not answer is left out with a warning, and does not keep a caller waiting for long.
+It is no process. The federation keeps the servers' lists, and the router makes the catalogue again whenever one of them changes. A server that
+does not answer is left out with a warning, after a short wait.
 
-Before a call is sent, its arguments are held against the tool's own schema, so that the caller (a model, mostly) hears of all its mistakes at
-once, and a server is not bothered with them.
+Arguments are checked against the tool's own schema before a call is sent: the caller (mostly a model) gets all mistakes at once, and
+the server is not bothered with them.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("greenroom.agent")
 
 Invalid: TypeAlias = Literal["raise", "result", "send"]
-"""What to do with arguments that do not fit: raise `InvalidArguments`, return a result with `isError` that lists the problems, or let the server see."""
+"""What to do with invalid arguments: raise `InvalidArguments`, return a result with `isError` that lists the problems, or send them all the same."""
 
 AS_SET: Final[Any] = ...
-"""As long as is said of the server: see `UpstreamSpec.tool_timeout`."""
+"""The timeout that is set for the server: see `UpstreamSpec.tool_timeout`."""
 _MOST_PIN_WARNINGS: Final = 20
 _CONSENT_TRIES: Final = 3
-"""How often consent is asked for one call whose tool becomes another meanwhile."""
+"""How often consent is asked for one call whose tool changes in the meantime."""
 
 
 class ToolRouter:
-    """Tools of several servers, for a program or for its model."""
+    """Lists and calls the tools of several servers, for a program or for its model."""
 
-    def __init__(  # noqa: PLR0913 - each of them is a policy of its own
+    def __init__(  # noqa: PLR0913 - each parameter is a policy of its own
         self,
         federation: Upstreams,
         *,
@@ -91,36 +91,36 @@ class ToolRouter:
         consent: Consent | None = None,
         limiter: OutputLimiter | None = None,
     ) -> None:
-        """`patience` is how long a catalogue waits for a server that has never said what it offers.
+        """`patience` is how long a catalogue waits for a server whose lists are not known yet.
 
-        `consent` is what each call passes, `limiter` what an answer does that is for a model.
+        `consent` decides about each call, `limiter` cuts results that are for a model.
         """
         self._upstreams = federation
         self.separator = separator
-        """What stands between a server's id and the name of its tool."""
+        """The separator between a server's id and the name of its tool."""
         self._naming = Naming(separator, aliases)
         if invalid not in ("raise", "result", "send"):
             raise ConfigError(f"invalid is 'raise', 'result' or 'send', not {invalid!r}")
         self._invalid: Invalid = invalid
         self.pins = pins
-        """What tools are held against; None when nothing is pinned."""
+        """The pins that tools are compared with; None when nothing is pinned."""
         self._policy: Policy = policy
         self.patience = patience
-        """How long a server may take to say what it offers."""
+        """How long to wait for the lists of a server, in seconds."""
         self._consent = consent
         self._limiter = limiter
         self.misconfigured: Callable[[], Mapping[str, str]] = dict
-        """Servers that were to be there and could not be made, and why, with file and line. The host says it."""
+        """Configured servers that could not be made, and why, with file and line. Set by the host."""
         self._made: tuple[dict[str, Offering], dict[str, Offering], ToolCatalogue, Pins | None] | None = None
         self._validators: dict[tuple[str, str], tuple[Mapping[str, Any], Validator | None]] = {}
         self._told: set[str] = set()
         self._skipped: set[str] = set()
         self._refused: set[tuple[str, str, str]] = set()
         self._waited: dict[str, int | None] = {}
-        """For which servers a catalogue has waited in vain: it waits once."""
+        """Servers for which a catalogue has waited in vain, with their serials: it does not wait for them again."""
 
     def with_upstreams(self, upstreams: Upstreams) -> ToolRouter:
-        """The same names, pins and consent for servers that offer something else to one client."""
+        """A copy with the same names, pins and consent, over the lists that the servers offer to one client."""
         other = copy(self)
         other._reset(upstreams)  # noqa: SLF001 - of this class
         return other
@@ -131,10 +131,10 @@ class ToolRouter:
         self._validators = {}
         self._told, self._skipped = set(self._told), set(self._skipped)
 
-    # --- what there is
+    # --- the catalogue
 
     async def catalogue(self) -> ToolCatalogue:
-        """All tools that can be had. Raises `ToolCollision`."""
+        """All tools of all servers that answer. Raises `ToolCollision`."""
         upstreams = self._upstreams
         known = {id: upstreams.known(id) for id in upstreams.ids()}
         missing = [id for id, offering in known.items() if offering is None]
@@ -161,20 +161,20 @@ class ToolRouter:
         return self._merged({id: one for id, one in known.items() if one is not None}, skipped)
 
     def _waited_in_vain(self, id: str) -> bool:
-        """Whether a catalogue has waited for this server already, which has not been ready since."""
+        """Whether a catalogue has already waited for this server, which has not been ready since."""
         return id in self._waited and self._waited[id] == self._upstreams.serial(id)
 
     def wait_again_for(self, id: str) -> None:
-        """The next catalogue waits for this server again: it is tried again now."""
+        """Let the next catalogue wait for this server again: it is being retried."""
         self._waited.pop(id, None)
 
     def snapshot(self) -> ToolCatalogue:
-        """All tools that are known of, at once. Raises `ToolCollision`."""
+        """All tools that are known now, without waiting. Raises `ToolCollision`."""
         upstreams = self._upstreams
         return self._merged({id: one for id in upstreams.ids() if (one := upstreams.known(id)) is not None}, {})
 
     def _merged(self, offerings: dict[str, Offering], skipped: dict[str, Exception]) -> ToolCatalogue:
-        """The catalogue that there is, if nothing is different."""
+        """The catalogue of these offerings; the last one if nothing has changed."""
         upstreams = self._upstreams
         shown = {id: one for id in offerings if (one := upstreams.shown(id)) is not None and one is not offerings[id]}
         made = self._made
@@ -198,7 +198,7 @@ class ToolRouter:
         return replace(catalogue, skipped=skipped)
 
     def _fresh(self, offerings: dict[str, Offering], shown: dict[str, Offering]) -> ToolCatalogue:
-        """What is different from what was pinned is told once."""
+        """Make a catalogue. Differences from the pins are logged once."""
         catalogue = merge(offerings, self._naming, shown=shown, pins=self.pins, policy=self._policy)
         self._validators = {id: one for id, one in self._validators.items() if id[0] in offerings}
         if catalogue.pins is not None:
@@ -209,31 +209,31 @@ class ToolRouter:
         return catalogue
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """The definitions of all tools that are not denied, over all pages of all servers, under their names here."""
+        """The definitions of all tools that are not denied, under their full names."""
         catalogue = await self.catalogue()
         return [one.listed_as(one.name) for one in catalogue if not self.denies(one.server, one.tool)]
 
     def denies(self, server: str, tool: str) -> bool:
-        """Whether the rules deny this tool, so that it is not listed."""
+        """Whether the rules deny this tool; a denied tool is not listed."""
         return self._consent is not None and self._consent.denies(server, tool)
 
     async def to_anthropic(self) -> list[dict[str, Any]]:
-        """The catalogue as Anthropic takes it, under names that are legal there.
+        """The catalogue in Anthropic's format, under names that are legal there.
 
-        A tool that it would refuse, and the whole request with it, is left out with a warning.
+        A tool for which the provider would refuse the whole request is left out with a warning.
         """
         return to_anthropic(await self._for("anthropic"))
 
     async def to_openai(self) -> list[dict[str, Any]]:
-        """The catalogue as OpenAI takes it, likewise."""
+        """The catalogue in OpenAI's format, likewise."""
         return to_openai(await self._for("openai"))
 
     async def to_gemini(self) -> list[dict[str, Any]]:
-        """The catalogue as Gemini takes it, likewise: declarations for `tools=[{"function_declarations": await host.to_gemini()}]`."""
+        """The catalogue in Gemini's format, likewise: declarations for `tools=[{"function_declarations": await host.to_gemini()}]`."""
         return to_gemini(await self._for("gemini"))
 
     async def _for(self, provider: Provider) -> list[dict[str, Any]]:
-        """The definitions for a provider. What it would refuse, and with it the whole request, is left out, and told once."""
+        """The definitions for a provider, without the tools that it would refuse; those are logged once."""
         catalogue = await self.catalogue()
         refused = catalogue.refused_by(provider)
         for name, why in refused.items():
@@ -244,10 +244,10 @@ class ToolRouter:
         denied = {one.name for one in catalogue if self.denies(one.server, one.tool)}
         return catalogue.for_providers({*refused, *denied})
 
-    # --- what can be done with it
+    # --- finding a tool
 
     async def find(self, name: str, *, timeout: float | None = AS_SET) -> FederatedTool:
-        """The tool of this name. Raises `NoSeparator`, `UnknownServer`, `UnknownTool`, `ToolRefused`, or why its server does not answer."""
+        """The tool of this name. Raises `NoSeparator`, `UnknownServer`, `UnknownTool`, `ToolRefused`, or the error of a server that does not answer."""
         if name.startswith("mcp__") and self.separator not in name:
             name = (await self.catalogue()).claude_names.get(name, name)
         ids = self._upstreams.ids()
@@ -269,7 +269,7 @@ class ToolRouter:
         return found[0]
 
     async def _awaited(self, server: str, timeout: float | None) -> Offering:
-        """What a server offers, where it is being started as soon as that is known: a call waits as long as its deadline and the patience allow."""
+        """The lists of a server. While it is being started, a call waits as long as its deadline and the patience allow."""
         seconds = self._upstreams.timeout(server, "tools/call") if timeout is AS_SET else timeout
         if seconds is None or seconds >= self.patience:
             return await self._upstreams.offering(server, timeout=self.patience)
@@ -283,7 +283,7 @@ class ToolRouter:
             raise RequestTimeout("tools/call", seconds) from error
 
     def _candidates(self, name: str, ids: Collection[str]) -> list[tuple[str, str]]:
-        """What the name may mean. One without a server's is answered with the full names of the tools that are called so."""
+        """The servers and tools that a name may mean. For a name without a server's, the error suggests the full names of tools called so."""
         try:
             return self._naming.candidates(name, ids)
         except NoSeparator as error:
@@ -295,20 +295,22 @@ class ToolRouter:
             raise self.unknown(error.name) from None
 
     def unknown(self, server: str) -> UnknownServer:
-        """The error for the id of a server that is not there: with its mistake, where it is configured with one."""
+        """The error for an unknown server id; with the mistake, where the server is configured wrongly."""
         why = self.misconfigured().get(server)
         return UnknownServer(server, self._upstreams.ids()) if why is None else MisconfiguredServer(server, why)
 
     def missing(self, name: str, skipped: Mapping[str, Exception]) -> tuple[str, Exception] | None:
-        """The server whose tool a name may be that is not known, where that server has never said what it offers; and why it has not."""
+        """For an unknown tool name: the server whose tool it may be, if the lists of that server are not known; and why they are not."""
         why: dict[str, Exception] = {id: self.unknown(id) for id in self.misconfigured()}
         why.update(skipped)
         found = [id for id in why if self._naming.may_be(name, id)]
-        id = max(found, key=len, default=None)  # `a__b` may be of `a` as well, but is of `a__b` rather
+        id = max(
+            found, key=len, default=None
+        )  # the longest id: a name with `a__b` belongs to the server `a__b` rather than to `a`
         return None if id is None else (id, why[id])
 
     def _admit(self, tool: FederatedTool) -> None:
-        """Raise `ToolRefused` for what is not as it was pinned, if that is the policy."""
+        """Raise `ToolRefused` for a tool that differs from its pin, if that is the policy."""
         if self.pins is None or self._policy == "report":
             return
         report = self.snapshot().pins
@@ -317,20 +319,20 @@ class ToolRouter:
             raise ToolRefused(finding)
 
     def name_of(self, server: str, tool: str) -> str:
-        """What a server's tool is called here."""
+        """The full name of a server's tool."""
         return self._naming.name_of(server, tool)
 
     async def checked(
         self, name: str, arguments: Mapping[str, Any], *, timeout: float | None = AS_SET
     ) -> FederatedTool:
-        """The tool of this name, which takes these arguments and may be called.
+        """The tool of this name, if these arguments are valid and the call is allowed.
 
-        Raises what `find` raises, `InvalidArguments` unless such are to be sent, and `ConsentDenied`.
+        Raises as `find`, and `InvalidArguments` (unless invalid ones are sent) and `ConsentDenied`.
         """
         for _ in range(_CONSENT_TRIES):
             tool = await self.find(name, timeout=timeout)
             if (refusal := self._upstreams.refusal(tool.server)) is not None:
-                raise refusal  # before the user is asked for leave
+                raise refusal  # before the user is asked for consent
             if self._invalid != "send" and (problems := await self._problems(tool, arguments)):
                 raise InvalidArguments(name, problems)
             if await self._consented(tool, arguments):
@@ -340,7 +342,7 @@ class ToolRouter:
     async def permitted(
         self, server: str, tool: str, arguments: Mapping[str, Any], *, timeout: float | None
     ) -> int | None:
-        """Return when this tool of this server may be called, whatever it is called here: of which server, as `serial` has it.
+        """Wait until this tool of this server may be called. Returns the serial of the server that this holds for.
 
         Raises `UnknownTool`, `ToolRefused`, `ConsentDenied`.
         """
@@ -358,11 +360,11 @@ class ToolRouter:
         raise ConsentDenied(name, "it has become another tool whenever it was allowed")
 
     def may_ask_users(self, server: str) -> bool:
-        """Whether this server may ask users who answer for themselves, as those of a gateway do: unless that is denied."""
+        """Whether this server may ask users questions: unless the rules deny that."""
         return self._consent is None or not self._consent.denies_elicitation(server)
 
     async def _consented(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> bool:
-        """Whether what was allowed is what would be called: while the user decides, a server may be replaced, or its tool. Raises `ConsentDenied`."""
+        """Ask for consent. False when the server or its tool changed while the user decided. Raises `ConsentDenied`."""
         if self._consent is None:
             return True
         serial = self._upstreams.serial(tool.server)
@@ -374,7 +376,7 @@ class ToolRouter:
         return now is tool.definition or tool_hash(now) == tool_hash(tool.definition)
 
     def _finding(self, tool: FederatedTool) -> PinComparison | None:
-        """How it is beside its pin, where there are pins."""
+        """The comparison of this tool with its pin, where there are pins."""
         report = None if self.pins is None else self.snapshot().pins
         return None if report is None else report.findings.get(tool.pin_id)
 
@@ -393,10 +395,10 @@ class ToolRouter:
         more: Mapping[str, Any] | None = None,
         shape: str = "",
     ) -> dict[str, Any]:
-        """Call a tool: the result as the wire has it, as much of it as fits into an answer of this `shape`; `isError` is not raised.
+        """Call a tool. Returns the result as on the wire, cut to what fits a reply of this `shape`; `isError` is not raised.
 
-        `more` are further members of the params: `task`, `_meta`. The name is split at the first separator. Raises what `checked` raises, and
-        the client's own error.
+        `more` are further members of the params: `task`, `_meta`. The name is split at the first separator. Raises as `checked`, and the
+        errors of the request.
         """
         given = dict(arguments or {})
         try:
@@ -415,7 +417,7 @@ class ToolRouter:
         return self._limiter.limited(tool.server, tool.tool, result, partial(can_show, shape))
 
     async def _problems(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> list[ValidationProblem]:
-        """What is wrong with the arguments, by a schema that is the server's."""
+        """The problems of these arguments, by the server's own schema."""
         key = (tool.server, tool.tool)
 
         def check(meter: StepMeter) -> list[ValidationProblem]:
@@ -430,7 +432,7 @@ class ToolRouter:
             return [too_costly_reason(STEPS_IN_THREAD)]
 
     def invalid_arguments_result(self, error: InvalidArguments) -> dict[str, Any]:
-        """The result that stands for it, if that is the policy; else it is raised."""
+        """The error as a tool result, if that is the policy; else it is raised."""
         if self._invalid == "raise":
             raise error
         return error_result(error)
@@ -438,11 +440,11 @@ class ToolRouter:
     # --- models
 
     async def from_anthropic_call(self, call: Any) -> tuple[str, dict[str, Any]]:
-        """What a model wants: the tool's name here, and the arguments. Raises `BadCall` or `UnknownTool`."""
+        """Read a model's call: the tool's full name, and the arguments. Raises `BadCall` or `UnknownTool`."""
         read = read_call(call)
         try:
             return self.snapshot().named(read.name), read.arguments
-        except UnknownTool:  # of a server that has not said yet what it offers, perhaps
+        except UnknownTool:  # perhaps of a server whose lists are not known yet
             catalogue = await self.catalogue()
         try:
             return catalogue.named(read.name), read.arguments
@@ -451,14 +453,16 @@ class ToolRouter:
                 raise missing[1] from None
             raise
 
-    from_openai_call = from_gemini_call = from_anthropic_call  # the call itself says whose it is
+    from_openai_call = from_gemini_call = (
+        from_anthropic_call  # one reader for all: the shape of a call says which provider made it
+    )
 
     async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
-        """Do what a model wants, and give back what it gets: the provider's own shape of a tool's result.
+        """Run a model's call. Returns the tool result in the provider's own format.
 
-        Whatever goes wrong is a result as well, which says so: a name that there is not, arguments that do not fit, a server that is away. Only
-        a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it, and so is `NotAToolCall`, for what
-        is no call of a tool.
+        Failures are results as well, with a text that the model can act on: an unknown name, invalid arguments, an unreachable server. Only
+        a catalogue that cannot be made (`ToolCollision`) is raised, since no model can do anything about it, and `NotAToolCall`, for a value
+        that is no tool call.
 
         `call` is a `tool_use` block, a tool call or `function_call` item, or a `functionCall` part, as a dict or as an object of the provider's SDK.
         """
@@ -474,22 +478,22 @@ class ToolRouter:
 
 
 def error_result(error: Exception) -> dict[str, Any]:
-    """A result that says what was wrong, so that the caller can correct the call."""
+    """The error as a tool result, so that a model can read it and correct the call."""
     return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
 def _validator(tool: FederatedTool, meter: StepMeter) -> Validator | None:
-    """None when the schema is none that can be used: its own server will know."""
+    """The validator of a tool's arguments; None when its schema cannot be used, so that the server checks them."""
     schema = tool.definition.get("inputSchema")
     if not is_object(schema):
         return None
     try:
         return Validator(schema, meter=meter)
     except BadSchema as error:
-        _log.warning("the arguments of %s are not looked at: %s", tool.name, error)
+        _log.warning("the arguments of %s are not checked: %s", tool.name, error)
         return None
 
 
 def same_objects(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both have the very same objects by the same ids."""
+    """Whether both mappings have the same keys with identical objects."""
     return one.keys() == other.keys() and all(one[id] is other[id] for id in one)

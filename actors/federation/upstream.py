@@ -1,15 +1,15 @@
-"""One registration of a federation: what is known of a server, and its tree of processes.
+"""One upstream of a federation: the state of one server, and its tree of processes.
 
 ::
 
-    upstream (one_for_one, with a budget of its own)
-    ├─ lease            where its connections run in another process: sees to it that there is one
-    ├─ connection       the way to the server
-    ├─ refresher        keeps what the server offers
+    upstream (one_for_one, with its own restart intensity)
+    ├─ lease            only with isolation: keeps the process in which the connections run
+    ├─ connection       the connection to the server
+    ├─ refresher        fetches the server's lists
     └─ probe            sends the one probe while the breaker is open
 
-`Upstream` is no process: it outlives all of those, and is written in the loop alone. When one of them dies the others go on: the line finds
-the connection's successor by its name. When they die too often their supervisor gives up, and the steward parks them.
+`Upstream` is no process: it outlives all of those, and is written in the event loop alone. When one of them dies the others go on, and the line
+reaches the connection's successor. When they die too often their supervisor gives up, and the manager parks the upstream.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _serials: Final = count(1)
 
 @dataclass(eq=False, repr=False)
 class Upstream:
-    """What stays while its processes come and go. Another one takes its place when it is replaced."""
+    """The state of one server that outlives its processes. A replacement is another `Upstream`."""
 
     id: str
     spec: UpstreamSpec
@@ -80,53 +80,53 @@ class Upstream:
         spec = self.spec
         self.serial = next(_serials)
         self.connection_process = self.federation.connection_process(self.id, spec)
-        """Where its connections run, if not here."""
+        """The process in which its connections run; None for this one."""
         self.connection, made = spec.connected(self.id, self.connection_process, self.federation.patience)
         self.line: Line = made
-        """The bare line: nothing is bounded on it, and no breaker asked."""
+        """The connection's own line, without limiter and breaker."""
         self.breaker = Breaker(spec.breaker, current_node().random)
         self.limiter = RequestLimiter(self)
         self.calls_beside = 0
-        """Calls in progress on other connections than `line`, which pass no gate: those of a gateway's clients."""
+        """Calls in progress on other connections than `line`, which pass no limiter: those of a gateway's clients."""
         self.wakeup = Wakeup()
-        """Rings whenever anything of this is different."""
+        """Woken whenever any of this state changes."""
         self.offering: Offering = EMPTY_OFFERING
         self.fetched = self.inherited = False
-        """Whether its lists were ever had, and whether they are still those of the server that had the id before it."""
+        """Whether there are lists at all, and whether they are still those of the replaced server."""
         self.fetched_lists: frozenset[Part] = frozenset()
-        """Which of them."""
+        """The lists that were fetched."""
         self.refresher: Pid | None = None
-        """The process that fetches them."""
+        """The process that fetches the lists."""
         self.list_error: Exception | None = None
-        """Why its lists could not be had the last time."""
+        """Why the last fetch of its lists failed."""
         self.pid: Pid | None = None
-        """Its supervisor, once it was started."""
+        """The pid of its supervisor, once that was started."""
         self.running = False
         self.last_end: ExitReason | None = None
-        """Why the last of its processes that died did."""
+        """The exit reason of its process that died last."""
         self.parked: Exception | None = None
         self.parkings = 0
         self.given_up: Exception | None = None
-        """Why it was last parked, until it is ready again, or is to be tried at once."""
+        """Why it was last parked, until it is ready again or retried."""
         self._forgiven = 0
         self._hastened = False
         self.revive_at: float | None = None
-        """When it is tried again after it was parked, on the loop's clock,"""
+        """The time on the loop's clock when it is revived after it was parked,"""
         self.wake_at: float | None = None
-        """and when a connection that has given up is."""
+        """and when a parked connection is retried."""
         self.since = 0.0
-        """When its processes were started last."""
+        """When its tree was started last."""
         self.restarts = RestartWindow(spec.intensity, spec.period)
         self.was_ready = False
         self.level: str | None = None
-        """What it was last told to log."""
+        """The log level last set at the server."""
         self.leave_by: float | None = None
-        """Until when what is under way has time, once it is to go."""
+        """The end of the grace for requests under way, once it is being stopped."""
         self.sign_in: SignInError | None = None
-        """Why the last call that had an outcome had none of the server's: a user has to sign in first."""
+        """The last call's error, if that was that a user has to sign in first."""
         self.gone = False
         self.stopped = False
-        """Whether the whole federation was stopped, so that it is not started again."""
+        """Whether the whole federation was stopped, so that no restart follows."""
         self._last_state: object = None
         self._marked: tuple[Offering, Offering] | None = None
 
@@ -135,13 +135,13 @@ class Upstream:
 
     @property
     def status(self) -> UpstreamStatus:
-        """How it is."""
+        """The present status."""
         state, cause = self._state_and_cause()
         in_progress = self.limiter.under_way + self.limiter.waiting + self.calls_beside
         return UpstreamStatus(self.id, state, cause, self._next_attempt(state), in_progress)
 
     def _next_attempt(self, state: UpstreamState) -> float | None:
-        """In how many seconds it is tried again, in a state in which it is."""
+        """Seconds until the next attempt in this state; None when none is due."""
         match state:
             case UpstreamState.PARKED | UpstreamState.NEEDS_SIGN_IN:
                 due = self.revive_at if self.parked is not None else self.wake_at
@@ -179,7 +179,7 @@ class Upstream:
         return UpstreamState.STARTING, None
 
     def note_sign_in(self, error: BaseException | None) -> None:
-        """A call has ended: with an error that a user has to sign in first, with another outcome, or with none that says anything of that."""
+        """Note from a call's outcome whether a user has to sign in first. Outcomes other than a reply or a sign-in error change nothing."""
         before = self.sign_in
         if error is None or isinstance(error, PeerError):
             self.sign_in = None
@@ -189,10 +189,10 @@ class Upstream:
             self.refresh()
 
     def refusal(self) -> Exception | None:
-        """Why no request may go to it or wait for it, as far as that does not depend on the request.
+        """The error with which all requests are refused now; None if they may be sent or wait.
 
-        One waits while it is started for the first time, or for the first time after it was lost. Once an attempt has failed the caller is told
-        so at once, with the time of the next one.
+        Requests wait for a first start, and for the first attempt after a loss. After a failed attempt they are refused at once, with the time
+        of the next attempt.
         """
         state, cause = self._state_and_cause()
         why = cause if isinstance(cause, Exception) else None
@@ -216,7 +216,7 @@ class Upstream:
         return self.given_up is not None or status.attempts > self._forgiven
 
     def retry_now(self) -> None:
-        """It is tried again now, and requests wait for that as they do for a first start."""
+        """It is being retried now: requests wait for that as for a first start."""
         self.breaker.retry_now(self._loop.time())
         self.breaker.restore()
         self.given_up = None
@@ -225,7 +225,7 @@ class Upstream:
 
     @property
     def shown(self) -> Offering:
-        """What clients that list it see: while it is away, as its spec says."""
+        """The lists to show to clients: while it cannot be reached, as its spec's `away` says."""
         away = self.spec.away
         if away == "keep" or not self.fetched or self.refusal() is None:
             return self.offering
@@ -238,22 +238,22 @@ class Upstream:
 
     @property
     def own_offering(self) -> Offering | None:
-        """What it has listed itself; None before that."""
+        """The lists that were fetched from this very server; None before that."""
         return self.offering if self.fetched and not self.inherited else None
 
     @property
     def lists(self) -> tuple[Part, ...]:
-        """Which of its lists are kept."""
+        """The lists to keep."""
         return tuple(part for part in PARTS if part in self.spec.lists or part in self.federation.kept)
 
     def complete(self) -> None:
-        """More lists are kept than were."""
+        """Fetch lists that are to be kept and were not fetched yet."""
         if self.refresher is not None and is_alive(self.refresher):
             Ref[ListRefresher](self.refresher).cast(ListRefresher.complete)
 
     @property
     def settled(self) -> bool:
-        """Whether it is as good as it will be for now: ready with its lists, or parked."""
+        """Whether its start is over: ready with its lists, parked, or waiting for a sign-in."""
         state = self.status.state
         return state in (UpstreamState.PARKED, UpstreamState.NEEDS_SIGN_IN) or (
             state is UpstreamState.READY and self.fetched
@@ -261,7 +261,7 @@ class Upstream:
 
     @property
     def connected(self) -> bool:
-        """Whether the process of the connection is there, whatever it is at."""
+        """Whether the connection's process runs, in whatever phase."""
         pid = self.line.pid
         return self.running and pid is not None and is_alive(pid)
 
@@ -285,7 +285,7 @@ class Upstream:
         self.wakeup.wake()
 
     async def changed(self, until: float | None) -> bool:
-        """Wait until anything of it is different, or until that moment; False when it is past already."""
+        """Wait for any change, or until that time; False when it is over already."""
         left = None if until is None else until - self._loop.time()
         if left is not None and left <= 0:
             return False
@@ -293,7 +293,7 @@ class Upstream:
         return True
 
     async def set_level(self, level: str, timeout: float | None) -> None:
-        """Say what the server is to log. A line that keeps the level says it again after each handshake."""
+        """Set the server's log level. The line sets it again after each handshake, if it can."""
         keep: Any = getattr(self.line, "set_level", None)
         if keep is None:
             await self.line.request("logging/setLevel", {"level": level}, timeout=timeout)
@@ -301,10 +301,10 @@ class Upstream:
             await keep(level, timeout=timeout)
         self.level = level
 
-    # --- for its processes
+    # --- called by its processes
 
     def on_started(self, pid: Pid, now: float) -> None:
-        """Its supervisor runs."""
+        """Its supervisor has started."""
         self.pid = pid
         self.running = True
         self.stopped = False
@@ -315,7 +315,7 @@ class Upstream:
         self.refresh()
 
     def on_stopped(self) -> None:
-        """Its supervisor does not run any more."""
+        """Its supervisor has ended."""
         self.running = False
         self.limiter.shut()
         if self.stopped:
@@ -323,14 +323,14 @@ class Upstream:
         self.refresh()
 
     def park(self, cause: Exception) -> None:
-        """Nothing of it is tried any more, for long."""
+        """Park it: fail its requests, and make no attempt until it is revived."""
         self.parked = self.given_up = cause
         self._hastened = False
         self.limiter.abandon()
         self.refresh()
 
     def publish(self, offering: Offering, parts: Iterable[Part]) -> None:
-        """What it offers now, by one assignment; these lists are as they were just fetched."""
+        """Set the lists, by one assignment; `parts` were just fetched."""
         self.offering = offering
         self.fetched_lists |= frozenset(parts)
         self.fetched = True
@@ -339,16 +339,16 @@ class Upstream:
         self.refresh()
 
     def on_list_failure(self, error: Exception) -> None:
-        """Its lists could not be had."""
+        """The fetch of its lists failed."""
         self.list_error = error
         self.refresh()
 
 
 class UpstreamSupervisor(Supervisor):
-    """The supervisor of one registration."""
+    """The supervisor of one upstream's processes."""
 
     def __init__(self, upstream: Upstream) -> None:
-        """Its processes are told of the registration they work for."""
+        """`upstream` is the state that its processes share."""
         children: list[Any] = [
             *(() if upstream.connection_process is None else (upstream.connection_process.lease_spec(),)),
             upstream.connection.but(id="connection"),
@@ -360,23 +360,23 @@ class UpstreamSupervisor(Supervisor):
         self._upstream = upstream
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
-        """Start them."""
+        """Start the children, and tell the upstream."""
         begun = await super().init()
         if begun is None:
             self._upstream.on_started(self.pid, self.process.node.now())
         return begun
 
     async def terminate(self, reason: ExitReason) -> None:
-        """Stop them, and record it: when the whole federation stops, nothing else does."""
+        """Stop the children, and tell the upstream: when the whole federation stops, the manager may be gone already."""
         await super().terminate(reason)
         self._upstream.on_stopped()
 
     def on_restart(self) -> None:
-        """It may be the connection, for which requests wait."""
+        """A child was restarted, perhaps the connection: send the requests that wait for it."""
         self._upstream.limiter.open()
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:
-        """One of them has ended: its reason is kept, to say later why this gave up."""
+        """Keep the reason of a child that ended, as the cause if this supervisor gives up."""
         if type(message) is Exit and any(each.pid == message.pid for each in self.children()):
             self._upstream.last_end = message.reason
             self._upstream.refresh()
@@ -384,7 +384,7 @@ class UpstreamSupervisor(Supervisor):
 
 
 def needs_user(error: BaseException | None) -> bool:
-    """Whether a user has to sign in before it goes on. A login that lacks a scope for one tool is good for the others."""
+    """Whether the server is unusable until a user signs in. A login that only lacks a scope for one tool does not count."""
     return (
         isinstance(error, SignInError)
         and not error.temporary
@@ -393,21 +393,21 @@ def needs_user(error: BaseException | None) -> bool:
     )
 
 
-# --- The curator of an upstream: keeps what its server offers, all pages of all lists, and fetches anew what has changed.
-# It is told by the line: of a new handshake, after which everything is fetched, and of `list_changed`, after which that list is. Whatever
-# comes within a moment, or while it fetches, is one more fetch and not many; a list that turns out to be the same is not announced. When it
-# dies, what it had fetched stays, and its successor fetches again.
+# --- The list refresher of an upstream: fetches all pages of the server's lists, and fetches again what has changed.
+# It follows the line: a new handshake makes it fetch everything, a `list_changed` notification that list. Changes that come within the
+# settling time, or during a fetch, lead to one more fetch; a list that turns out to be the same is not announced. When the refresher
+# dies, the fetched lists stay, and its successor fetches again.
 
 _CHANGED: Final = tuple(dict.fromkeys(each.changed for each in LISTS.values()))
 _AGAIN: Final = Backoff(first=1.0, factor=2.0, longest=60.0, jitter=0.5)
-"""How long to wait before lists that could not be had are asked for again."""
+"""The pauses after a fetch that failed."""
 
 
 class ListRefresher(GenServer):
-    """One for each upstream. Two tasks follow the line, and a third one fetches."""
+    """Keeps one upstream's lists up to date. Two tasks follow the line, and a third one fetches."""
 
     def __init__(self, upstream: Upstream) -> None:
-        """What it fetches goes there."""
+        """`upstream` receives the lists."""
         self._upstream = upstream
         self._wanted: set[Part] = set()
         self._fetching: asyncio.Task[None] | None = None
@@ -420,7 +420,7 @@ class ListRefresher(GenServer):
         self._tasks = [vital_task(self._follow()), vital_task(self._hear())]
 
     async def _follow(self) -> None:
-        """How the connection is: after each handshake, everything is fetched."""
+        """Follow the connection's status: after each handshake, fetch everything."""
         upstream = self._upstream
         async for status in upstream.line.watch():
             upstream.refresh()
@@ -429,7 +429,7 @@ class ListRefresher(GenServer):
                 self._fetch(upstream.lists, at_once=True)
 
     async def _hear(self) -> None:
-        """What the server says of its lists."""
+        """Follow the server's notifications of changed lists."""
         async with self._upstream.line.listen(*_CHANGED) as updates:
             async for told in updates:
                 kept = self._upstream.lists
@@ -438,16 +438,16 @@ class ListRefresher(GenServer):
                     self._fetch(parts)
 
     def complete(self) -> None:
-        """Fetch the lists that are wanted now and were not kept until now."""
+        """Fetch the lists that are to be kept and were not fetched yet."""
         upstream = self._upstream
         missing: tuple[Part, ...] = tuple(part for part in upstream.lists if part not in upstream.fetched_lists)
-        if missing and upstream.line.status.phase is Phase.READY:  # else the next handshake asks for it
+        if missing and upstream.line.status.phase is Phase.READY:  # otherwise the next handshake fetches everything
             self._fetch(missing, pause=0.0)
 
     def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False, pause: float | None = None) -> None:
         self._wanted.update(parts)
         if at_once and self._fetching is not None:
-            self._fetching.cancel()  # which waits for a connection that is gone, or to ask that one again
+            self._fetching.cancel()  # it waits for a connection that is gone, or for its pause
             self._fetching = None
         if self._fetching is None or self._fetching.done():
             settling = self._upstream.spec.settling if pause is None else pause
@@ -460,7 +460,7 @@ class ListRefresher(GenServer):
             await asyncio.sleep(pause)
             pause = upstream.spec.settling
             if upstream.line.status.phase is not Phase.READY:
-                break  # the next handshake asks for everything
+                break  # the next handshake fetches everything
             parts, self._wanted = self._wanted, set()
             try:
                 lists = await fetch_lists(upstream.line, parts, upstream.spec.settings.max_pages)
@@ -479,16 +479,16 @@ class ListRefresher(GenServer):
         return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
 
 
-# --- The sentry of an upstream: while the breaker is open it sends the one probe, a ping, each time that it is due.
-# It also wakes a connection that has given up, after a long while. When it dies in the middle of a probe, that one is taken for
-# failed in time, and its successor sends the next.
+# --- The breaker probe of an upstream: while the breaker is open it sends one ping, each time that a probe is due.
+# It also retries a parked connection after a long pause. When it dies during a ping, the breaker counts that probe as failed after a while,
+# and its successor sends the next one.
 
 
 class BreakerProbe(GenServer):
-    """One for each upstream. It has no messages: one task keeps watch."""
+    """Sends the probes of one upstream. It receives no messages: one task does the work."""
 
     def __init__(self, upstream: Upstream) -> None:
-        """What it watches."""
+        """`upstream` has the breaker to probe for."""
         self._upstream = upstream
         self._wakings = 0
         self._task: asyncio.Task[None] | None = None
@@ -516,7 +516,7 @@ class BreakerProbe(GenServer):
         failure: GreenroomError | None = None
         try:
             await upstream.line.request("ping", timeout=upstream.breaker.settings.probe_timeout)
-        except PeerError as error:  # a server that knows no ping is there as well
+        except PeerError as error:  # an error reply: the server is alive, even if it does not implement ping
             if error.code in upstream.breaker.settings.peer_codes:
                 failure = error
         except GreenroomError as error:
@@ -526,7 +526,7 @@ class BreakerProbe(GenServer):
         upstream.limiter.pump()
 
     def _wake(self) -> float | None:
-        """In how many seconds a connection that has given up is told to try again; None when it has not."""
+        """Retry a parked connection when it is time. Returns the seconds until then; None when it is not parked."""
         upstream = self._upstream
         if upstream.line.status.phase is not Phase.PARKED:
             upstream.wake_at = None
@@ -544,12 +544,12 @@ class BreakerProbe(GenServer):
         return upstream.wake_at - now
 
 
-# --- Tasks without which a process is of no use: whatever one of them raises is the process's crash, which its supervisor hears of.
-# Left to itself a task that has failed is a line in asyncio's log, and the process that it worked for stays, and does nothing any more.
+# --- Vital tasks: an exception in one crashes the process that it works for, so that the supervisor restarts it.
+# A plain task that fails is only a line in asyncio's log, and its process would stay alive and do nothing.
 
 
 def vital_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Have the calling process do it beside its messages."""
+    """Run this beside the calling process's messages, and crash the process if it raises."""
     task = asyncio.create_task(work)
     task.add_done_callback(partial(_done, current_process("begin a vital task")))
     return task

@@ -1,7 +1,7 @@
-"""One request through the gate of an upstream: it waits for its turn, goes, and is settled once, whatever ends it first.
+"""Requests to an upstream: `UpstreamRequest`, which may wait before it is sent, and `RequestLimiter`, which admits, queues or refuses it.
 
-While it waits, its deadline, its caller's end and its caller's change of mind are its own affair; once it has gone they are its
-line's. The deadline is one for both.
+While a request waits, it handles its deadline, its cancellation and its caller's end itself; once it is sent its line does. One deadline
+holds for both. No process is involved: the task that sends a request, or whose reply makes room, does the bookkeeping.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 @dataclass(repr=False, eq=False, slots=True)
 class UpstreamRequest:
-    """A `Pending`, before and after it was sent. One that need not wait is little more than the line's own."""
+    """A `Pending` before and after it was sent. One that is sent at once costs little more than the line's own request."""
 
     method: str
     params: Mapping[str, Any] | None
     _seconds: float | None
     wait: bool
     principal: Hashable
-    """The principal: principals take turns."""
+    """The principal on whose behalf it is sent: waiting principals take turns."""
     options: Mapping[str, Any]
-    """The line's."""
+    """Options of `Line.begin`."""
     epoch: int = 0
-    """The breaker's, when it was sent."""
+    """The breaker's epoch when it was sent."""
     inner: Pending | None = None
     _over: bool = False
     _error: BaseException | None = None
     _future: asyncio.Future[dict[str, Any]] | None = None
-    """Only of one that had to wait, as is what follows,"""
+    """This and the following fields are set only for a request that had to wait,"""
     _limiter: RequestLimiter | None = None
-    """and this only as long as it waits."""
+    """this one only while it waits."""
     _context: Context = field(init=False)
     _patience_timer: asyncio.TimerHandle | None = field(init=False)
     _owner: Process | None = field(init=False)
@@ -67,7 +67,7 @@ class UpstreamRequest:
 
     @property
     def id(self) -> RequestId:
-        """What the server knows it as; 0 as long as it was not sent."""
+        """The request id on the wire; 0 before it is sent."""
         return 0 if self.inner is None else self.inner.id
 
     def __await__(self) -> Generator[Any, None, dict[str, Any]]:
@@ -92,7 +92,7 @@ class UpstreamRequest:
             raise self._error from None
 
     async def progress(self, *, of_task: bool = False) -> AsyncIterator[Progress]:
-        """How it goes, once it was sent."""
+        """Progress, from when the request is sent."""
         while self.inner is None:
             if self.settled:
                 return
@@ -101,14 +101,14 @@ class UpstreamRequest:
             yield each
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the request: its caller does not want it any more."""
+        """Cancel the request, waiting or sent."""
         if self.inner is not None:
             self.inner.cancel(reason)
         if self._future is not None:
             self.fail(RequestCancelled(reason))
 
     def when_settled(self, tell: Callable[[dict[str, Any] | None, BaseException | None], object]) -> None:
-        """Have `tell` called with the outcome, once, and soon."""
+        """Call `tell` with the outcome once, soon after the request is settled."""
         if self._future is not None:
 
             def done(future: asyncio.Future[dict[str, Any]]) -> None:
@@ -123,22 +123,24 @@ class UpstreamRequest:
         else:
             asyncio.get_running_loop().call_soon(tell, None, self._error)
 
-    # --- for the gate
+    # --- for the limiter
 
     @property
     def settled(self) -> bool:
-        """Whether its outcome is decided."""
+        """Whether the request has its outcome."""
         if self._future is not None:
             return self._future.done()
         return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
     def queue(self, gate: RequestLimiter, patience: float | None = None) -> None:
-        """It waits. From now on it sees to it itself that it does not wait too long: `patience` is for processes that do not run."""
+        """Start to wait, with its own timers: `patience` bounds the wait for an upstream whose processes do not run."""
         self._limiter = gate
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
-        self._context = copy_context()  # it is sent by the task that makes room, in the context of its caller
+        self._context = (
+            copy_context()
+        )  # another task will send it, the one that makes room: it must run with the caller's context variables
         owner = self._owner = running_process()
         if owner is not None:
             owner.add_exit_waiter(self)
@@ -150,7 +152,7 @@ class UpstreamRequest:
             self._timer = loop.call_later(self._seconds, self._expire)
 
     def send(self, line: Line, gate: RequestLimiter, turn: int) -> None:
-        """It goes."""
+        """Send the request."""
         self.epoch = turn
         left = self._seconds
         if self._limiter is None:
@@ -166,21 +168,21 @@ class UpstreamRequest:
         inner.when_settled(partial(self._on_outcome, gate))
 
     def fail(self, error: BaseException) -> None:
-        """It will have no result, unless it has one."""
+        """Fail the request, unless it is settled."""
         if self._future is not None:
             self._settle(None, error)
         elif not self._over and self._error is None:
             self._error = error
 
     def give_up(self, error: Exception) -> None:
-        """Fail it: no answer will come. What has gone may have been done, whatever has become of its server since."""
-        waits = self.inner is None or getattr(self.inner, "wire", self) is None  # for its line to have a server again
+        """Fail the request because no reply will come: with `RequestLost` if it was sent, since it may have been done."""
+        waits = self.inner is None or getattr(self.inner, "wire", self) is None  # not sent, or still held by its line
         self.fail(error if waits else RequestLost(self.method, error))
         if self.inner is not None:
-            self.inner.cancel("nobody is there")
+            self.inner.cancel("the upstream is gone")
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
-        """The process that asked is gone."""
+        """Called when the calling process has ended."""
         self._owner = None
         self.cancel("the caller has ended")
 
@@ -194,7 +196,7 @@ class UpstreamRequest:
             self._settle(result, error)
 
     def _on_patience_over(self, patience: float) -> None:
-        """Its server has not even begun to start: where it runs now, the request waits for its turn."""
+        """The patience is over: fail the request, unless the upstream's processes run by now and it only waits for its turn."""
         self._patience_timer = None
         if self._limiter is not None and (slow := self._limiter.stalled(patience)) is not None:
             self.fail(slow)
@@ -212,11 +214,11 @@ class UpstreamRequest:
             future.set_result({} if result is None else result)
         else:
             future.set_exception(error)
-            future.exception()  # marks it as seen: perhaps no task waits for it any more
+            future.exception()  # marks it as retrieved: perhaps no task awaits it any more, and asyncio would log the error
         self._sent.wake()
 
     def _stop_waiting(self) -> None:
-        """It does not wait any more."""
+        """Stop the timers of the wait, and leave the queue."""
         gate, self._limiter = self._limiter, None
         if gate is None:
             return
@@ -229,61 +231,61 @@ class UpstreamRequest:
         gate.on_give_up(self)
 
 
-# --- How many requests may be under way at one upstream, which wait, and which is next: pure book-keeping.
-# The principals for which they are made take turns, and where the queue is full the one with most waiting makes room (`FairQueue`); else the newcomer is refused.
+# --- The admission queue of one upstream, as pure bookkeeping: which requests are under way, which wait, and which is next.
+# Principals take turns. In a full queue the principal with most waiting requests makes room (`FairQueue`); otherwise the new request is refused.
 
 T = TypeVar("T")
 
 WEIGHT: Final = 0.2
-"""How much the latest request counts in the estimate of how long one takes."""
+"""The weight of the latest request in the moving average of how long one takes."""
 
 
 class Admission(NamedTuple, Generic[T]):
-    """What became of a request that came: it may go, or waits; `displaced` had to make room for it."""
+    """The outcome of admitting a request: sent now or queued; `displaced` had to make room for it."""
 
     granted: bool
     displaced: T | None = None
 
 
 class AdmissionQueue(Generic[T]):
-    """The book of one upstream. `T` is a request: anything hashable."""
+    """Bounds the requests under way and waiting at one upstream. `T` is a request: anything hashable."""
 
     __slots__ = ("_seconds", "_since", "_waiting", "is_open", "limit", "name", "queue")
 
     def __init__(self, name: str, limit: int, queue: int) -> None:
-        """At most `limit` under way, and `queue` waiting. It is not open yet: all wait."""
+        """At most `limit` requests under way, and `queue` waiting. Not open at first: all wait."""
         if limit < 1 or queue < 0:
-            raise ValueError(f"an upstream has room for 1 or more, and 0 or more may wait, not {limit!r} and {queue!r}")
+            raise ValueError(f"limit is 1 or more and queue 0 or more, not {limit!r} and {queue!r}")
         self.name = name
         self.limit = limit
         self.queue = queue
         self.is_open = False
-        """Whether any may go at all."""
+        """Whether requests may be sent at all."""
         self._since: dict[T, float] = {}
         self._waiting: FairQueue[T] = FairQueue()
         self._seconds: float | None = None
 
     @property
     def under_way(self) -> int:
-        """How many are."""
+        """The number of requests under way."""
         return len(self._since)
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting requests."""
         return len(self._waiting)
 
     @property
     def requests_under_way(self) -> tuple[T, ...]:
-        """Those that are under way."""
+        """The requests under way."""
         return tuple(self._since)
 
     def __iter__(self) -> Iterator[T]:
-        """Those that wait."""
+        """The waiting requests."""
         return iter(self._waiting)
 
     def enter(self, who: Hashable, request: T, now: float) -> Admission[T]:
-        """A request comes. Raises `UpstreamBusy` when there is no room for it."""
+        """Admit or queue a request. Raises `UpstreamBusy` when the queue is full."""
         if self.is_open and len(self._since) < self.limit and not self._waiting:
             self._since[request] = now
             return Admission(granted=True)
@@ -296,16 +298,16 @@ class AdmissionQueue(Generic[T]):
         return Admission(granted=False, displaced=displaced)
 
     def busy(self) -> UpstreamBusy:
-        """The error for a request that finds no room."""
+        """The error for a request that finds the queue full."""
         text = f"{self.name}: {len(self._since)} requests are under way, and {len(self._waiting)} wait"
         return UpstreamBusy(text, self.retry_after())
 
     def retry_after(self) -> float | None:
-        """In about how many seconds there is room for one more to wait."""
+        """An estimate of the seconds until there is room; None without experience."""
         return None if self._seconds is None else self._seconds / self.limit
 
     def leave(self, request: T, now: float) -> bool:
-        """A request that went has ended; False when it had not gone."""
+        """A request under way has ended. False when it was not under way."""
         began = self._since.pop(request, None)
         if began is None:
             return False
@@ -314,11 +316,11 @@ class AdmissionQueue(Generic[T]):
         return True
 
     def give_up(self, request: T) -> bool:
-        """A request does not wait any more; False when it did not."""
+        """Remove a waiting request. False when it was not waiting."""
         return self._waiting.remove(request)
 
     def next(self, now: float) -> T | None:
-        """The one whose turn it is, which goes; None when none waits, or may."""
+        """Take the next request to send; None when none waits, or the limit is reached."""
         if not self.is_open or len(self._since) >= self.limit:
             return None
         request = self._waiting.take()
@@ -327,17 +329,17 @@ class AdmissionQueue(Generic[T]):
         return request
 
 
-# --- The gate of an upstream: each request passes it, and is refused, made to wait or let go, and counted when it ends.
-# It is no process, so that a request costs no message: the task that asks, or the one whose answer makes room, does the book-keeping.
+# --- The request limiter of an upstream: each request is admitted, queued or refused here, and counted when it ends.
+# It is no process, so that a request costs no message: the sending task, or the one whose reply makes room, does the bookkeeping.
 
 
 class RequestLimiter(AdmissionQueue[UpstreamRequest]):
-    """Of one registration. It is open while the upstream's processes run."""
+    """Admits the requests of one upstream. It is open while the upstream's processes run."""
 
     __slots__ = ("_closed", "_upstream")
 
     def __init__(self, upstream: Upstream) -> None:
-        """Shut."""
+        """Not open: the upstream's processes do not run yet."""
         spec = upstream.spec
         super().__init__(upstream.name, spec.concurrent, spec.queue)
         self._upstream = upstream
@@ -345,22 +347,22 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way, and nothing waits."""
+        """Whether no request is under way or waiting."""
         return not (self._since or self._waiting)
 
     @property
     def wanted(self) -> bool:
-        """Whether it is to go on here, whatever ends just now."""
+        """Whether the upstream is to be kept: neither stopped nor being removed."""
         upstream = self._upstream
         return not (self._closed or upstream.stopped or upstream.leave_by is not None)
 
     def admit(self, request: UpstreamRequest) -> None:
-        """A request comes."""
+        """Send, queue or refuse a new request."""
         refusal = self.refusal()
         if not self._upstream.connected:
             self.shut()
         if refusal is None and not (self.is_open or request.wait):
-            refusal = NotReady(f"{self._upstream.name} does not run just now")
+            refusal = NotReady(f"{self._upstream.name} is not running at the moment")
         if refusal is not None:
             request.fail(refusal)
             return
@@ -377,7 +379,7 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
             entry.displaced.fail(self.busy())
 
     def stalled(self, patience: float) -> Exception | None:
-        """Why a request that has waited so long for the upstream's processes waits no more; None where they run now."""
+        """The error for a request that waited this long for the upstream's processes; None if they run by now."""
         if self.is_open:
             return None
         upstream = self._upstream
@@ -385,23 +387,23 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         return Unavailable(upstream.name, slow)
 
     def refusal(self) -> Exception | None:
-        """Why nothing may pass."""
+        """The error with which all requests are refused; None if they may pass."""
         upstream = self._upstream
         if self._closed or (upstream.stopped and not upstream.connected):
             return ClientClosed(f"{upstream.name} was stopped")
         return upstream.refusal()
 
     def open(self) -> None:
-        """Its processes run."""
+        """The upstream's processes run: send the waiting requests."""
         self.is_open = True
         self.pump()
 
     def shut(self) -> None:
-        """They do not, just now."""
+        """The upstream's processes do not run at the moment."""
         self.is_open = False
 
     def close(self) -> None:
-        """Nothing passes any more. What is under way is its line's to end."""
+        """Refuse everything from now on. Requests under way are ended by the line."""
         self._closed = True
         self.refuse_waiting()
 
@@ -414,14 +416,14 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
                 request.give_up(refusal)
 
     def refuse_waiting(self) -> None:
-        """Fail the requests that wait, if nothing may pass."""
+        """Fail the waiting requests, if requests are refused now."""
         refusal = self.refusal
         for request in self:
             if (why := refusal()) is not None:
                 request.fail(why)
 
     def on_ended(self, request: UpstreamRequest, error: BaseException | None) -> None:
-        """One that had gone has its outcome."""
+        """A request under way has its outcome: count it, and send the next one."""
         now = _now()
         self.leave(request, now)
         breaker = self._upstream.breaker
@@ -430,7 +432,7 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
             opens = breaker.record_unreachable(
                 request.epoch, now, error
-            )  # it was tried twice, and no peer answers there
+            )  # the line has tried twice, and could not connect
         else:
             opens = failed is not None and breaker.record(request.epoch, failed=failed, now=now, cause=error)
         if opens:
@@ -440,17 +442,17 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         self._empty()
 
     def on_give_up(self, request: UpstreamRequest) -> None:
-        """One that waited does so no more."""
+        """A request has stopped waiting."""
         if self.give_up(request):
             self._empty()
 
     def _empty(self) -> None:
-        """Wake an upstream that is about to leave and waits for its gate to be empty."""
+        """Wake an upstream that is being stopped and waits for its requests to end."""
         if self._upstream.leave_by is not None and self.idle:
             self._upstream.wakeup.wake()
 
     def pump(self) -> None:
-        """Send the requests whose turn it is."""
+        """Send waiting requests while the limit allows."""
         if not self._waiting:
             return
         if not self._upstream.connected:

@@ -1,7 +1,6 @@
-"""How an upstream is kept, and the words for its state: values, for callers that start one and callers that watch one.
+"""`UpstreamSpec`: how to connect to one server of a federation, with its limits and timeouts; and the values that describe an upstream.
 
-An `UpstreamSpec` says where a server is and how much is asked of it. A `UpstreamStatus` is how one is at a moment; a `OfferingChange` is what is
-different in what it offers.
+`UpstreamStatus` is its state at one moment, `OfferingChange` a change of its lists, `ConnectionProcess` a process for its connections.
 """
 
 from __future__ import annotations
@@ -40,44 +39,44 @@ if TYPE_CHECKING:
     from .offering import Differences, Offering, Part
 
 PATIENCE: Final = 5.0
-"""For how long a catalogue, or a call, waits for a server that is just being started."""
+"""Seconds that a catalogue, or a call, waits for a server that is being started."""
 
 
 class UpstreamState(Enum):
-    """How an upstream is."""
+    """The state of an upstream."""
 
     STARTING = "starting"
-    """It has not been ready yet, and nothing has gone wrong."""
+    """Not ready yet, and nothing has failed."""
     READY = "ready"
     DEGRADED = "degraded"
-    """It is away, and tried again; or it is there, and its lists could not be had."""
+    """Unreachable and being retried; or connected, and its lists could not be fetched."""
     OPEN = "open"
-    """It failed so often that nothing is sent but a probe now and then."""
+    """The circuit breaker is open: only probes are sent."""
     PARKED = "parked"
-    """It is left alone for long, or until `retry`."""
+    """Given up for a long pause, or until `retry`."""
     NEEDS_SIGN_IN = "needs_sign_in"
-    """A user has to sign in at it first: `UpstreamStatus.sign_in_url` says where, its reason what to do."""
+    """A user has to sign in first: `UpstreamStatus.sign_in_url` says where, `reason` what to do."""
     STOPPING = "stopping"
-    """It takes no more requests; those under way have some time left."""
+    """Removed: it takes no new requests, and those under way have its grace."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStatus:
-    """How one upstream is at a moment: ``id, state, cause = standing``, and what changes from one moment to the next."""
+    """The status of one upstream at one moment. ``id, state, cause = status`` unpacks the part that is compared."""
 
     id: str
     state: UpstreamState
     cause: BaseException | None = None
     """Why it is not ready."""
     next_attempt: float | None = field(default=None, compare=False)
-    """In how many seconds it is tried again: 0 while an attempt is under way, None when no attempt is due."""
+    """Seconds until the next attempt: 0 while one is under way, None when none is due."""
     in_progress: int = field(default=0, compare=False)
-    """How many calls are under way at it, or wait for their turn."""
+    """Calls that are under way or queued."""
 
     @property
     def sign_in_url(self) -> str:
-        """The server at which a user has to sign in, where that is what is missing."""
+        """The URL of the server at which a user has to sign in; empty if that is not the problem."""
         return (
             self.cause.url if self.state is UpstreamState.NEEDS_SIGN_IN and isinstance(self.cause, SignInError) else ""
         )
@@ -87,12 +86,12 @@ class UpstreamStatus:
 
     @property
     def reason(self) -> str:
-        """Why it is not ready, in words; empty when there is nothing to say."""
+        """Why it is not ready, as text; empty without a cause."""
         return "" if self.cause is None else str(self.cause) or type(self.cause).__name__
 
 
 class OfferingChange(NamedTuple):
-    """What an upstream offers is different: in what way, and what it is now."""
+    """A change of an upstream's lists: the differences, and the new lists."""
 
     id: str
     differences: Differences
@@ -102,13 +101,13 @@ class OfferingChange(NamedTuple):
 _AS_ANY: Final[Any] = ...
 
 Away: TypeAlias = Literal["mark", "withdraw", "keep"]
-"""What becomes of the tools of a server that is away: their descriptions say so, they are not listed, or nothing."""
+"""How tools of an unreachable server are listed: marked in their descriptions, not at all, or unchanged."""
 AWAY: Final[tuple[Away, ...]] = get_args(Away)
 _NOT_NOW: Final = "[Not available now: the server of this tool is away.]"
 
 
 def marked_away(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The definition of a tool whose server is away, for its users. It does not change from one attempt to reach the server to the next."""
+    """A tool's definition with a note that its server is away. It is the same text for every attempt, so lists do not change with each."""
     said: Any = definition.get("description")
     return {**definition, "description": f"{_NOT_NOW} {said}" if isinstance(said, str) and said else _NOT_NOW}
 
@@ -118,48 +117,48 @@ def _revive() -> Backoff:
 
 
 def check_away(away: Any) -> None:
-    """Raise `ConfigError` for what says nothing about tools of a server that is away."""
+    """Raise `ConfigError` for an invalid value of `away`."""
     if away not in AWAY:
         raise ConfigError(f"away is {', '.join(map(repr, AWAY))}, not {away!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamSpec:
-    """One server of a federation. `UpstreamSpec(route)` is often enough."""
+    """How to connect to one server of a federation. `UpstreamSpec(route)` is often enough."""
 
     route: Route
     settings: ClientSettings = field(default_factory=ClientSettings, kw_only=True)
     handler: Callable[[], ClientHandler] | None = field(default=None, kw_only=True)
-    """Makes what answers the server's requests: one for each time that the upstream is started or replaced."""
+    """Makes the handler of the server's requests: one for each start or replacement of the upstream."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings, kw_only=True)
     concurrent: int = field(default=16, kw_only=True)
-    """How many requests may be under way at once,"""
+    """The most requests under way at once,"""
     queue: int = field(default=256, kw_only=True)
-    """and how many more may wait; the next request is refused with `UpstreamBusy`."""
+    """and the most that wait; further ones are refused with `UpstreamBusy`."""
     intensity: int = field(default=3, kw_only=True)
-    """How often its processes may die within the period; once more, and it is parked."""
+    """How often its processes may die within the period before it is parked."""
     period: float = field(default=60.0, kw_only=True)
     revive: Backoff = field(default_factory=_revive, kw_only=True)
-    """How long it is parked."""
+    """How long it stays parked."""
     grace: float = field(default=10.0, kw_only=True)
-    """How long requests that are under way may take when it is replaced or stopped."""
+    """How long requests under way may take when it is replaced or stopped."""
     tool_timeout: float | None = field(default=_AS_ANY, kw_only=True)
-    """How long a call of a tool may take whose caller does not say; by default as long as any request."""
+    """The default timeout of tool calls; unless set, that of all requests."""
     lists: Sequence[Part] = field(default=PARTS, kw_only=True)
-    """Which of its lists are kept from the beginning; the others from when a caller first wants them."""
+    """The lists that are kept from the start; others are kept from their first use."""
     settling: float = field(default=0.05, kw_only=True)
-    """For how long changes of a list are collected before it is fetched anew."""
+    """Seconds for which changes of a list are collected before it is fetched again."""
     isolation: Isolation = field(default=None, kw_only=True)
-    """"process": its connections run in a process of their own; an `ConnectionProcess`: in one that is shared by all who have the same."""
+    """"process": its connections run in a process of their own; a `ConnectionProcess`: in one that is shared by all specs that have the same object."""
     away: Away = field(default="mark", kw_only=True)
-    """What becomes of its tools while calls of them are refused, since it cannot be reached."""
+    """How its tools are listed while it cannot be reached and their calls are refused."""
     caller_auth: CallerAuth | None = field(default=None, kw_only=True, repr=False)
-    """Of a gateway's caller, the login that the caller's own connection shows: a token, `OAuth(…)` or other `auth` of a client; None refuses the caller.
+    """Called with a gateway's caller; returns the login for that caller's own connection: a token, `OAuth(…)` or another `auth` of a client; None refuses the caller.
 
-    For a server at a URL. It may be async. The route's own credentials are then for the host alone: its lists, and its program's calls.
+    For servers at a URL. It may be async. The route's own credentials are then used for the host alone: its lists, and its program's calls.
     """
     connect: Callable[[str, UpstreamSpec], tuple[ChildSpec[Any], Line]] | None = field(default=None, kw_only=True)
-    """Another kind of client: makes the child that is connected, and the line to it."""
+    """For another kind of client: makes the child spec of its connection, and the line to it."""
 
     def __post_init__(self) -> None:
         if self.concurrent < 1 or self.queue < 0 or self.intensity < 0:
@@ -174,12 +173,14 @@ class UpstreamSpec:
             check: Any = getattr(self.route, "check_caller_credentials", None)
             if check is None or self.connect is not None or not callable(self.caller_auth):
                 raise ConfigError(
-                    "caller_auth is a function of the caller, for a server at a URL: there are no logins elsewhere"
+                    "caller_auth is a function of the caller, for a server at a URL: other servers have no logins"
                 )
             check()
         if self.isolation is not None:
             if self.connect is not None:
-                raise ConfigError("isolation is for a route: whoever makes the connection decides where it runs")
+                raise ConfigError(
+                    "isolation is for a route: with `connect`, that function decides where the connection runs"
+                )
             check_portable(self.route)
         if self.tool_timeout is not _AS_ANY and self.tool_timeout is not None and not self.tool_timeout > 0:
             raise ConfigError(f"tool_timeout is more than 0 seconds, or None for no limit, not {self.tool_timeout!r}")
@@ -189,7 +190,7 @@ class UpstreamSpec:
                 raise ConfigError(f"{name} is a number of seconds, not {value!r}")
 
     def patience(self, method: str) -> float | None:
-        """How long a request of this kind may take whose caller does not say."""
+        """The default timeout of requests with this method."""
         return (
             self.settings.request_timeout
             if method != "tools/call" or self.tool_timeout is _AS_ANY
@@ -197,19 +198,19 @@ class UpstreamSpec:
         )
 
     def personal(self, caller: CallerIdentity | None) -> UpstreamSpec:
-        """The same for connections of one caller of a gateway. Raises `CallerNotSignedIn`."""
+        """The spec for connections of one caller of a gateway. Raises `CallerNotSignedIn`."""
         ask = self.caller_auth
         if ask is None:
             return self
         if caller is None:
-            raise CallerNotSignedIn("each caller's own login is used there, and the caller is not known")
+            raise CallerNotSignedIn("this server needs each caller's own login, and the caller is not signed in")
         route: Any = self.route
         return replace(self, route=route.with_credentials(partial(CallerCredentials, ask, caller)))
 
     def connected(
         self, id: str, place: NodeProvider | None = None, patience: float | None = None
     ) -> tuple[ChildSpec[Any], Line]:
-        """The child that keeps a connection, and the line to it. `place` is where its wires run, if not here; `patience` is the line's."""
+        """The child spec of a connection, and the line to it. `place` is the process in which its wires run, None for this one; `patience` is the line's."""
         if self.connect is not None:
             return self.connect(id, self)
         handler = None if self.handler is None else self.handler()
@@ -218,19 +219,19 @@ class UpstreamSpec:
         return connection_spec(route, handler, line=line), line
 
 
-# --- A process beside the program, for connections that must not be able to harm it: one `ConnectionProcess` says what it may use, and which upstreams share it.
-# It is a value and owns nothing: each host that has a server with it runs a process of its own (`connection_processes`).
+# --- A `ConnectionProcess` describes a process beside the program for connections, so that a bad server cannot harm the program: its limits,
+# and by its identity the upstreams that share it. It is a value: each host that uses it runs a process of its own (`connection_processes`).
 
 _serials: Final = count(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConnectionProcess:
-    """A process for connections. Give one to several servers of a host, and they share it, and its fate.
+    """A process for connections. Servers of a host that are given the same one share the process, and its failures.
 
-    `memory` is how many bytes it may have, and `open_files` how many descriptors; None is no limit. Both hold as well for each program that is
-    started there. `start` is how many seconds it may take to come up. `cluster` is one that the program has started in its own tree,
-    before the host: the process is then placed by that, on a machine that has all that `requires` asks for.
+    `memory` limits its bytes, and `open_files` its descriptors; None is no limit. Both hold for each program that is started there as well.
+    `start` is how many seconds it may take to start. `cluster` is a cluster that the program has started in its own tree before the host: it
+    then places the process, on a machine that has everything in `requires`.
     """
 
     name: str = "connection process"
@@ -240,7 +241,7 @@ class ConnectionProcess:
     cluster: Cluster | None = field(default=None, kw_only=True)
     requires: Mapping[str, object] = field(default_factory=dict[str, object], kw_only=True)
     serial: int = field(init=False, repr=False)
-    """What tells it from all others of this program."""
+    """A number that is unique in this program."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "serial", next(_serials))
@@ -254,15 +255,15 @@ class ConnectionProcess:
 
     @property
     def limits(self) -> ProcessLimits:
-        """As the cluster knows them. Raises `ConfigError`."""
+        """The limits for the cluster. Raises `ConfigError`."""
         return ProcessLimits(memory=self.memory, open_files=self.open_files)
 
 
 Isolation: TypeAlias = ConnectionProcess | Literal["process"] | None
-"""Where a connection runs: here, in a process of its own, or in one that others share."""
+"""Where a connection runs: in this process, in one of its own, or in a shared one."""
 
 
 def check_isolation(isolation: object) -> None:
-    """Raises `ConfigError` for what is none."""
+    """Raise `ConfigError` for an invalid value of `isolation`."""
     if isolation is not None and isolation != "process" and not isinstance(isolation, ConnectionProcess):
         raise ConfigError(f"isolation is 'process' or a ConnectionProcess(…), not {isolation!r}")

@@ -1,4 +1,4 @@
 """The gateway: a federation, served as one server.
 
-`Gateway` answers in the place of the catalogue; the clients' own connections to the upstreams are its `Lodgings`.
+`Gateway` answers requests in place of the catalogue; `ClientConnections` are the clients' own connections to the upstreams.
 """

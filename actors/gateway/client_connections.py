@@ -1,8 +1,9 @@
-"""The clients' own connections to upstreams: one for each principal, or for each client that has not said who it is.
+"""The clients' own connections to upstreams: one for each principal and server, or for each session without a principal.
 
-What an upstream remembers of a connection (a working directory, a login, a page that is open) is remembered of one principal, and no other
-principal comes near it. There are so many such connections and no more, and an idle one is closed after a while. One principal has at most half of
-those that the others do not use, so that there is always one for another principal; one whose share is full makes room by closing its own idle ones. Which clients share one also follows from what they can do, since that is what the upstream is told.
+State that an upstream keeps for a connection (a working directory, a login, an open page) so belongs to one principal. The number of
+connections is bounded, and idle ones are closed after a while. One principal has at most half of the connections that the others do not
+use, so that there is always one left for another principal; a principal at its share makes room by closing its own idle ones. Clients share a
+connection only if they have the same capabilities, since those are declared to the upstream.
 """
 
 from __future__ import annotations
@@ -49,57 +50,56 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("greenroom.gateway")
 
 MOST_CONNECTIONS: Final = 128
-"""Of which one principal has at most 64."""
+"""The most connections of one gateway. A single principal has at most 64."""
 IDLE_SECONDS: Final = 300.0
 _SET_LEVEL_TIMEOUT: Final = 5.0
 
 
 class TooManyConnections(ClientError):
-    """All connections that there may be are in use."""
+    """All connections are in use, or all of this client's share."""
 
     reason = "no_room"
 
 
 class ConnectionKey(NamedTuple):
-    """What calls must have in common to share a connection."""
+    """Calls with equal keys share a connection."""
 
     server: str
     incarnation: int
     principal: Hashable
     session: str
-    """Only where there is no principal."""
+    """The session id; empty where there is a principal."""
     capabilities: bytes
 
 
-# --- The client that a call belongs to. What an upstream asks and says while it works goes to the very client that it works for, or to none.
-# An upstream's question does not say to which of our requests it belongs. So a connection to an upstream belongs to one client, or to one
-# principal with several, and the connection knows which sessions have calls under way on it. If that is one session, it is asked. If it may be more than one,
-# none is: the upstream gets an error, since to ask the wrong user is worse. A call that was given up still counts, as the upstream may still
-# be at it.
+# --- Which client an upstream's question is for. A question from an upstream does not say to which of our requests it belongs.
+# So a connection belongs to one session, or to one principal with several, and knows which sessions have calls under way on it. A question goes to
+# that session if there is exactly one; otherwise the upstream gets an error, since to ask the wrong user is worse. An abandoned call still counts,
+# because the upstream may still be working on it.
 
 
 @dataclass(eq=False, repr=False)
 class ClientConnection:
-    """A connection that belongs to one principal, or to one session, and the sessions that have calls under way on it."""
+    """A connection of one principal, or of one session, and the calls under way on it."""
 
     server: str
     _outside: Callable[[str], Context]
     """Makes the context of a session that has no call under way."""
     supervisor_pid: Pid | None = None
-    """Whose child it is,"""
+    """The pid of the supervisor that it is a child of."""
     owner: Hashable = None
-    """and whose share it takes."""
+    """The principal, or session, to whose share it counts."""
 
     def __post_init__(self) -> None:
         self.line: Line
-        """Set as soon as it is made: its handler knows this."""
+        """Set right after construction: the handler that the line needs refers to this object."""
         self.generation = 0
         self.level: tuple[int | None, int] = (None, 0)
-        """What it was told to log, and in which of its lives."""
+        """The log level that was set, and the generation of the connection in which."""
         self.since = 0.0
-        """When it was used last."""
+        """When it was used last, on the loop's clock."""
         self.own_offering: Offering | None = None
-        """What the server offers on this connection, once it has said that this is not what it offers to the host."""
+        """The server's lists on this connection, once it has announced that they differ from those on the host's."""
         self.stale: set[Part] = set()
         """The lists that have changed on this connection since they were fetched."""
         self.fetching: asyncio.Task[None] | None = None
@@ -109,7 +109,7 @@ class ClientConnection:
         self._calls: dict[int, Context] = {}
         self._cancels: dict[int, Callable[[str], object]] = {}
         self.closed = False
-        """Whether its server was removed, and the time for calls under way is over."""
+        """Whether it was closed: its server was removed, and the grace for calls under way is over."""
         self._idle_event = asyncio.Event()
         self._idle_event.set()
         self._given_up: set[str] = set()
@@ -117,7 +117,7 @@ class ClientConnection:
 
     @property
     def busy(self) -> bool:
-        """Whether any call is under way."""
+        """Whether a call is under way."""
         return bool(self._calls)
 
     async def wait_idle(self) -> None:
@@ -125,7 +125,7 @@ class ClientConnection:
         await self._idle_event.wait()
 
     def enter(self, ctx: Context) -> int:
-        """A call begins: its number."""
+        """Register a call. Returns its number."""
         number = next(self._numbers)
         self._calls[number] = ctx
         self._idle_event.clear()
@@ -133,17 +133,17 @@ class ClientConnection:
         return number
 
     def set_cancel(self, number: int, cancel: Callable[[str], object]) -> None:
-        """How the request is cancelled that a call has become."""
+        """Set the function that cancels the upstream request of this call."""
         self._cancels[number] = cancel
 
     def close(self) -> None:
-        """Cancel all requests under way: the upstream hears of it, and its process ends without waiting for them."""
+        """Cancel all requests under way, so that the upstream is notified and the connection ends without waiting for them."""
         self.closed = True
         for cancel in tuple(self._cancels.values()):
             cancel("the server was removed")
 
     def leave(self, number: int, *, answered: bool) -> None:
-        """It is over. Without an answer, the upstream may still be at it."""
+        """A call has ended. Without an answer, the upstream may still be working on it."""
         ctx = self._calls.pop(number)
         self._cancels.pop(number, None)
         if not self._calls:
@@ -152,48 +152,48 @@ class ClientConnection:
             self._given_up.add(ctx.session_id)
 
     def forget(self, session: str) -> None:
-        """The session has ended, and is asked nothing any more. What was given up for it may still be at work."""
+        """Forget a session that has ended. Its abandoned calls still count as running."""
         self.sessions.pop(session, None)
 
-    def remember_pages(self, visits: Iterable[Any]) -> None:
-        """The upstream sends a user to these pages, and may say when they have done with them. It cannot say so of others' pages."""
-        for id in visits:
+    def remember_pages(self, ids: Iterable[Any]) -> None:
+        """Remember the ids of URL elicitations that this upstream has made: it may report only these as completed."""
+        for id in ids:
             if isinstance(id, str):
                 self._pages[id] = None
         while len(self._pages) > _MOST_PAGES:
             del self._pages[next(iter(self._pages))]
 
     def take_page(self, id: object) -> str | None:
-        """The page, if it is one that this upstream has sent a user to."""
+        """Remove and return the id, if it is of a URL elicitation of this upstream."""
         return id if isinstance(id, str) and self._pages.pop(id, self) is None else None
 
     def on_new_session(self) -> None:
-        """The upstream knows nothing of what was before."""
+        """The upstream has a new session, in which no abandoned call runs."""
         self._given_up.clear()
 
     def context_for_question(self) -> Context | None:
-        """The context of the session that a question must be for; None when there is no such session, or more than one."""
+        """The context of the one session that a question can be for; None if there is none, or more than one."""
         working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
         candidates = working or set(self.sessions)
         if len(candidates) != 1:
             return None
         (session,) = candidates
         calls = tuple(self._calls.values())
-        # Of several calls of one session, the one whose stream a question took could end before the question has its answer.
+        # With several calls of one session, use none of their streams: the chosen call could end before the question is answered.
         return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
 
 
 @dataclass(eq=False, repr=False)
 class ClientConnections:
-    """All of them, of one gateway."""
+    """All client connections of one gateway."""
 
     _host: GatewayHost
     _outside: Callable[[str], Context]
     """Makes the context of a session that has no call under way."""
     _completed: Callable[[str], object]
-    """Is told of visits that are over."""
+    """Called with the id of a URL elicitation that is completed."""
     _notify: Callable[[str, str, dict[str, Any]], bool]
-    """Tells a session."""
+    """Sends a notification to a session."""
     _most: int = MOST_CONNECTIONS
     _idle: float = IDLE_SECONDS
 
@@ -202,28 +202,28 @@ class ClientConnections:
         self._opening: dict[ConnectionKey, asyncio.Future[ClientConnection]] = {}
         self._arriving: dict[ConnectionKey, ClientConnection] = {}
         self._departed: dict[str, int] = {}
-        """The last turn of each server that was removed or replaced: no connection to it is used from then on."""
+        """The last incarnation of each server that was removed or replaced: connections up to that one are not used any more."""
         self._owners: dict[ConnectionKey, Hashable] = {}
-        """The owner whose share each connection takes that is being opened."""
+        """The owners of the connections that are being opened."""
         self._levels: dict[str, str] = {}
         self._closing: set[asyncio.Future[Any]] = set()
         self.supervisor: ProcessName | None = None
         """The name of the supervisor of the connections, once there is one."""
         self.supervisor_started = Wakeup()
-        """Woken when that supervisor has started, also after a restart."""
+        """Woken whenever that supervisor has started."""
 
     def __len__(self) -> int:
         return len(self._connections)
 
     async def connection_for(self, server: str, ctx: Context) -> ClientConnection:
-        """The connection for the client whose call this is, ready. Raises `ClientError`, at once if the server cannot be reached now."""
-        # Before anything is opened or dismissed: a refused caller takes no place.
+        """The ready connection for the client of this call. Raises `ClientError`, at once if the server cannot be reached now."""
+        # Before a connection is opened or closed: a refused caller must not take one from others.
         caller = caller_identity(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
         capabilities = forwardable_capabilities(ctx.client_capabilities)
         key = self._key(server, ctx, capabilities)
         connection = self._connections.pop(key, None)
         if connection is not None and caller is not None and connection.line.status.phase is Phase.PARKED:
-            _ = self._close(connection)  # the caller's login was no good; it may be another one by now
+            _ = self._close(connection)  # the caller's login was refused; the caller may have another one by now
             connection = None
         if (
             connection is None
@@ -239,7 +239,7 @@ class ClientConnections:
                 opening.add_done_callback(lambda _: self._opened(key))
             connection = await asyncio.shield(opening)
             self._connections.pop(key, None)
-        self._connections[key] = connection  # the one that was used last is the last
+        self._connections[key] = connection  # moved to the end: the order of the dict is that of the last use
         connection.since = asyncio.get_running_loop().time()
         connection.sessions[ctx.session_id] = None
         await self._usable(connection)
@@ -252,7 +252,7 @@ class ClientConnections:
         return ConnectionKey(server, self._host.incarnation(server), principal, session, encoded)
 
     async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
-        """This client's connections on which servers offer something else than to the host, with their lists as they are now."""
+        """This client's connections on which the servers' lists differ from the host's, with their lists fetched."""
         varied = [
             connection
             for connection in self._connections.values()
@@ -272,7 +272,7 @@ class ClientConnections:
         return {server: connection for server, connection in found.items() if connection.own_offering is not None}
 
     async def _listed(self, server: str, connection: ClientConnection) -> None:
-        """Fetch what has changed, once for all who want it."""
+        """Fetch the changed lists, once for all concurrent callers."""
         if connection.fetching is None or connection.fetching.done():
             connection.fetching = detached_task(self._fetch(server, connection))
         await asyncio.shield(connection.fetching)
@@ -283,14 +283,14 @@ class ClientConnections:
         try:
             lists = await fetch_lists(connection.line, parts, most)
         except GreenroomError as error:
-            connection.stale |= parts  # asked again with the next list
-            _log.info("the lists of %s for one client could not be had: %s", server, error)
+            connection.stale |= parts  # fetched again with the next list request
+            _log.info("the lists of %s for one client could not be fetched: %s", server, error)
             return
         before = connection.own_offering or self._host.federation.known(server) or EMPTY_OFFERING
         connection.own_offering = before.with_lists(lists)
 
     def _lists_changed(self, connection: ClientConnection, method: str) -> None:
-        """The server says that lists have changed. Not told where the clients have heard that already, and not asked since."""
+        """Pass on that lists have changed, unless the clients were told before and have not listed since."""
         parts = changed_lists(method)
         if not connection.stale.issuperset(parts):
             connection.stale.update(parts)
@@ -303,11 +303,11 @@ class ClientConnections:
         self._owners.pop(key, None)
 
     def _supervisor_pid(self) -> Pid | None:
-        """The supervisor, as it is now: when it dies, all connections have died with it, and its successor knows nothing of them."""
+        """The present pid of the supervisor. A connection with another one has died with its supervisor."""
         return None if self.supervisor is None else whereis(self.supervisor)
 
     async def _wait_for_supervisor(self, server: str) -> Pid:
-        """The supervisor. The host serves a moment before it after a restart of both: a call in between waits, within the host's patience."""
+        """The supervisor. After a restart the host serves calls a moment before the supervisor runs: such a call waits, within the patience."""
         home = self._supervisor_pid()
         if home is None and self.supervisor is not None:
             await self.supervisor_started.wait(self._host.router.patience)
@@ -339,14 +339,16 @@ class ClientConnections:
         if self._departed.get(key.server, 0) >= key.incarnation:
             _ = self._close(connection)
             raise Unavailable(key.server)
-        # Here, and not where it is waited for: the call that waited may have gone away.
+        # Here, and not in the call that waits for it: that call may have been cancelled.
         connection.since = asyncio.get_running_loop().time()
         self._connections[key] = connection
-        self._owners.pop(key, None)  # in the same turn: counted in both, it would take two places of the owner's share
+        self._owners.pop(
+            key, None
+        )  # without an await in between: counted in both, it would take two of the owner's share
         return connection
 
     async def _usable(self, connection: ClientConnection) -> None:
-        """Wait while it is on its way, within the host's patience. Raises `Unavailable`, at once where the connection is away."""
+        """Wait for the connection, within the host's patience. Raises `Unavailable`, at once after a failed attempt."""
         line = connection.line
         if line.status.phase is not Phase.READY:
             patience = self._host.router.patience
@@ -360,7 +362,7 @@ class ClientConnections:
             connection.generation = line.status.generation
             connection.on_new_session()
             connection.stale.clear()
-            if connection.own_offering is not None:  # the server's session is another one, and has what all begin with
+            if connection.own_offering is not None:  # a new session of the server, which offers the common lists again
                 connection.own_offering = None
                 for part in PARTS:
                     self._lists_changed(connection, LISTS[part].changed)
@@ -369,7 +371,7 @@ class ClientConnections:
             await self._set_lowest_level(connection)
 
     def _make_room(self, owner: Hashable) -> None:
-        """Have a place for one more of this owner's, which an idle one may have to leave. Raises `TooManyConnections`."""
+        """Make room for one more connection of this owner, by closing an idle one if need be. Raises `TooManyConnections`."""
         own = list(self._owners.values()).count(owner)
         others = len(self._owners) - own
         idle: dict[Hashable, list[ConnectionKey]] = {}
@@ -389,18 +391,18 @@ class ClientConnections:
         elif len(self._connections) + len(self._owners) >= self._most:
             if not idle:
                 raise TooManyConnections(f"{self._most} connections to upstreams are in use, and there may be no more")
-            self._dismiss(max(idle.values(), key=len)[0])  # the owner with most of them can spare one best
+            self._dismiss(max(idle.values(), key=len)[0])  # of the owner with the most idle ones
 
     def _dismiss(self, key: ConnectionKey) -> None:
         _ = self._close(self._connections.pop(key))
 
     def dismiss(self, wanted: ClientConnection) -> None:
-        """Close one connection: its caller's login was taken back, and its streams would go on."""
+        """Close one connection: its caller's login was revoked, and its open streams would continue."""
         for key in [key for key, connection in self._connections.items() if connection is wanted]:
             self._dismiss(key)
 
     def sweep(self, now: float, lives: Callable[[str], bool]) -> None:
-        """Close connections that were idle for a while, and those of sessions that have ended."""
+        """Close connections that were idle for long, and those of sessions that have ended."""
         for session in [one for one in self._levels if not lives(one)]:
             del self._levels[session]
         for key, connection in tuple(self._connections.items()):
@@ -412,27 +414,25 @@ class ClientConnections:
                 _ = self._close(connection)
 
     async def depart(self, server: str, turn: int, grace: float) -> None:
-        """The server was removed or replaced: calls under way have so many seconds, then get `ClientClosed`. Returns when the connections are closed."""
+        """The server was removed or replaced: calls under way have `grace` seconds, then fail with `ClientClosed`. Returns when the connections are closed."""
         self._departed[server] = turn
         for key, connection in tuple(self._arriving.items()):
             if key.server == server and key.incarnation <= turn:
-                _ = self._close(
-                    connection
-                )  # what waits for it fails now: a call that was not sent has no claim on the grace
+                _ = self._close(connection)  # calls that wait for it fail now: the grace is for calls that were sent
         leaving = [key for key in self._connections if key.server == server and key.incarnation <= turn]
         closing = [self._close(self._connections.pop(key), grace) for key in leaving]
-        # Shielded: an interrupted removal does not leave the processes behind.
+        # Shielded: if the removal is cancelled, the connections are closed all the same.
         await asyncio.gather(*map(asyncio.shield, closing))
 
     async def set_level(self, session: str, level: str) -> None:
-        """Hear of a session's upstreams so much of what they log: of several sessions on one connection, as much as the most curious wants."""
+        """Set a session's log level at its upstreams. Of several sessions on one connection, the most detailed level is set."""
         self._levels[session] = level
         for connection in tuple(self._connections.values()):
             if session in connection.sessions:
                 await self._set_lowest_level(connection)
 
     async def _set_lowest_level(self, connection: ClientConnection) -> None:
-        """Have the upstream log what its clients want to hear, where it can log, and they have said so."""
+        """Set the most detailed level of the connection's sessions, if any has set one and the upstream can log."""
         wanted = [
             LOG_LEVELS.index(level) for one in connection.sessions if (level := self._levels.get(one)) is not None
         ]
@@ -447,7 +447,7 @@ class ClientConnections:
             )
 
     def lines_of(self, session: str) -> list[Line]:
-        """The connections that a session has used."""
+        """The lines of the connections that a session has used."""
         return [connection.line for connection in self._connections.values() if session in connection.sessions]
 
     def _close(self, connection: ClientConnection, grace: float = 0.0) -> asyncio.Future[None]:
@@ -480,7 +480,7 @@ async def _statuses(line: Line) -> AsyncGenerator[Status]:
         yield status
 
 
-# --- What of a client an upstream is lent: its capabilities, and the questions and words that are carried to it.
+# --- Forwarding: a client's capabilities to the upstream, and the upstream's questions and notifications to the client.
 
 _FORWARDED_METHODS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 _MOST_PAGES: Final = 1000
@@ -493,7 +493,7 @@ _FORWARDABLE: Final[Mapping[str, frozenset[str]]] = {
 
 
 def forwardable_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a client's capabilities can be lent to an upstream: exactly what the client can do."""
+    """The part of a client's capabilities that can be declared to an upstream on its behalf."""
     found: dict[str, Any] = {}
     for name, members in _FORWARDABLE.items():
         said = declared.get(name)
@@ -506,23 +506,23 @@ def forwardable_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(eq=False, repr=False)
 class ForwardingHandler(ClientHandler):
-    """Hands an upstream's questions on to the client whose they are."""
+    """Forwards an upstream's questions to the client that they are for."""
 
     _connection: ClientConnection
     _capabilities: Mapping[str, Any]
     _completed: Callable[[str], object]
-    """Called when the upstream says that a user has done with a page."""
+    """Called with the id of a URL elicitation that the upstream reports as completed."""
     _may_ask: Callable[[], bool] = lambda: True
-    """Whether it may ask users anything."""
+    """Whether the rules allow the upstream to ask users."""
     _lists_changed: Callable[[str], object] = lambda _: None
     """Called with the notification that a list has changed."""
 
     def capabilities(self) -> Mapping[str, Any]:
-        """What the client can do for whom the connection was opened."""
+        """The capabilities of the client that the connection was opened for."""
         return self._capabilities
 
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the client."""
+        """Forward the question to the client."""
         if method not in _FORWARDED_METHODS:
             raise method_not_found(method)
         if method == "elicitation/create" and not self._may_ask():
@@ -531,7 +531,7 @@ class ForwardingHandler(ClientHandler):
         if ctx is None:
             raise McpError(
                 ErrorCode.INVALID_REQUEST,
-                f"{method}: it cannot be told which client's call this belongs to, so nobody is asked",
+                f"{method}: it is not certain which client's call this belongs to, so no user is asked",
                 {"reason": "whose_call"},
             )
         self._connection.remember_pages([params.get("elicitationId")])
@@ -543,10 +543,10 @@ class ForwardingHandler(ClientHandler):
             NoStream,
             ActorError,
         ) as error:  # the client is gone, or its call: there is no client to ask
-            raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: there is nobody to ask any more", _GONE) from error
+            raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: the client that it is for is gone", _GONE) from error
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Log messages go where questions would; the end of a visit to the client that was sent there."""
+        """Forward log messages to the client that a question would go to, and completed URL elicitations to theirs."""
         match method:
             case "notifications/message":
                 ctx = self._connection.context_for_question()
@@ -566,45 +566,45 @@ class ForwardingHandler(ClientHandler):
                 pass
 
 
-# --- What a gateway needs of a host: its servers as one set, more connections to each, and to be kept open.
+# --- The interface that a gateway needs of a host: its tools, its federation, more connections to each server, and to be kept open.
 
 
 class GatewayHost(Protocol):
-    """Many servers."""
+    """A host of many servers."""
 
     @property
     def router(self) -> ToolRouter:
-        """Their tools as one set."""
+        """The router for the tools of all servers."""
         ...
 
     @property
     def federation(self) -> Federation:
-        """The servers, each with one connection that is the host's own."""
+        """The servers, each with the host's own connection."""
         ...
 
     def connection(
         self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
     ) -> tuple[ChildSpec[Any], Line]:
-        """Another connection to one of them: the child that keeps it, and the line. Raises `UnknownServer`, `CallerNotSignedIn`."""
+        """One more connection to a server: its child spec, and its line. Raises `UnknownServer`, `CallerNotSignedIn`."""
         ...
 
     def per_caller(self, id: str) -> bool:
-        """Whether each caller shows a login of its own to this server: then no connection of the host's serves a caller."""
+        """Whether each caller has its own login at this server: then the host's own connection serves no caller."""
         ...
 
     def most_pages(self, id: str) -> int:
-        """How many pages a list of this server may have. Raises `UnknownServer`."""
+        """The most pages of a list of this server. Raises `UnknownServer`."""
         ...
 
     def incarnation(self, id: str) -> int:
-        """Which server it is that has this id now: another number after it was replaced."""
+        """A number that changes when the server with this id is replaced."""
         ...
 
     def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
-        """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
+        """Call `depart` with the id, the incarnation and the grace in seconds of each server that is removed or replaced."""
 
     async def open(self) -> None:
         """Keep it running, until `close`."""
 
     async def close(self) -> None:
-        """It is not needed any more."""
+        """Release it."""

@@ -1,9 +1,8 @@
-"""A federation served as one server: lists from what all upstreams offer, and each request carried to the one that it is for.
+"""The gateway: serves a federation as one server, with the lists of all upstreams, and each request forwarded to the right one.
 
-It answers in the place of the server's catalogue, in a worker for each request, as a tool of the server's own would run. What is registered at the
-server itself is still there. Progress, log messages and questions come back to the client whose call it is; its cancellation, its end and
-its deadline reach the upstream. An upstream that is away is told at once, with a reason that programs can read. What the host's rules and pins say of
-a tool holds here, too: no call goes by them.
+It answers requests in place of the server's catalogue, in a worker for each request, as the server's own tools do; entries of the server itself
+remain. Progress, log messages and questions reach the client of the call; its cancellation, end and deadline reach the
+upstream. A request to an unreachable upstream fails at once, with a reason that programs can read. The host's rules and pins hold for every call.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ if TYPE_CHECKING:
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MOST_VARIED: Final = 64
-"""Views of single clients that are kept: one is made anew in milliseconds."""
+"""Views of single clients that are cached; making one again takes milliseconds."""
 
 
 class Gateway:
-    """One mounted host. No process itself: `keeper` has those."""
+    """One mounted host. Not a process: `gateway_spec` makes its processes."""
 
-    def __init__(  # noqa: PLR0913 - whose, where, and how clients are kept apart
+    def __init__(  # noqa: PLR0913 - the host, the server, and how clients are kept apart
         self,
         host: GatewayHost,
         company: Company,
@@ -87,7 +86,7 @@ class Gateway:
         most: int = MOST_CONNECTIONS,
         idle: float = IDLE_SECONDS,
     ) -> None:
-        """`beside` is another one, of the same server. `shared` are the servers whose one connection, the host's own, serves all clients: True for all of them."""
+        """`beside` is another gateway of the same server. `shared` are the servers for which the host's own connection serves all clients; True is all of them."""
         self.host = host
         self.company = company
         self.uris = UpstreamUris(prefix)
@@ -103,7 +102,7 @@ class Gateway:
         self._view_caches: dict[frozenset[ClientConnection], ViewCache] = {}
 
     def answers(self) -> dict[str, MethodHandler]:
-        """By method, what answers instead of the catalogue."""
+        """The functions that answer instead of the catalogue, by method."""
         listings = {listing.method: self._lists(listing.method, listing.member, listing.kind) for listing in LISTINGS}
         return {
             **self._server_answers,
@@ -116,10 +115,10 @@ class Gateway:
             "completion/complete": self._complete,
         }
 
-    # --- what there is
+    # --- lists
 
     async def _view_cache_for(self, ctx: Context) -> ViewCache:
-        """The lists for this client: the host's, unless upstreams offer something else on the client's own connections."""
+        """The lists for this client: the host's, unless upstreams offer others on the client's own connections."""
         connections = await self.client_connections.differing(ctx)
         if not connections:
             return self._view_cache
@@ -128,28 +127,28 @@ class Gateway:
         if viewer is None or viewer.router.pins is not self.host.router.pins:
             varied = ClientUpstreams(self.host.federation, connections)
             viewer = ViewCache(self.host.router.with_upstreams(varied), varied, self.uris, self.prefix)
-        self._view_caches[key] = viewer  # the one that was used last is the last
+        self._view_caches[key] = viewer  # moved to the end: the order of the dict is that of the last use
         while len(self._view_caches) > _MOST_VARIED:
             del self._view_caches[next(iter(self._view_caches))]
         return viewer
 
     async def view(self, viewer: ViewCache) -> GatewayView:
-        """What is offered. Upstreams that are slow to begin are waited for once, and so are lists that were not wanted before."""
+        """The present view. It waits once for upstreams that are being started, and for lists that were not kept before."""
         catalogue = await viewer.router.catalogue()
         patience = viewer.router.patience if self._patient else 0.0
         self._patient = False
-        await self.host.federation.listed(*PARTS, timeout=patience)  # lists that are late are announced when they come
+        await self.host.federation.listed(*PARTS, timeout=patience)  # lists that come later are announced as changed
         return viewer.view(catalogue, self.company.catalogue_ref.current)
 
     async def _tool(self, name: str, viewer: ViewCache) -> UpstreamRef | None:
-        """The upstream that has this tool. What is known already is enough, mostly."""
+        """The upstream of this tool. Mostly the known lists are enough."""
         own = self.company.catalogue_ref.current
         if own.tool(name) is not None:
             return None
         return viewer.view(viewer.router.snapshot(), own).tools.get(name) or (await self.view(viewer)).tools.get(name)
 
     async def _prompt(self, name: str, ctx: Context) -> UpstreamRef | None:
-        """The upstream that has this prompt."""
+        """The upstream of this prompt."""
         own = self.company.catalogue_ref.current
         if own.prompt(name) is not None:
             return None
@@ -158,7 +157,7 @@ class Gateway:
         return known.prompts.get(name) or (await self.view(viewer)).prompts.get(name)
 
     async def entries(self, method: str, ctx: Context) -> dict[str, Any]:
-        """What is listed of upstreams for this client, by what it is sorted by. Tools that are denied are not."""
+        """The upstreams' entries for this client, by sort key, without denied tools."""
         others = {} if self._beside is None else await self._beside.entries(method, ctx)
         view = await self.view(await self._view_cache_for(ctx))
         listed = view.lists[method]
@@ -182,7 +181,7 @@ class Gateway:
 
         return answer
 
-    # --- what is asked
+    # --- requests
 
     async def _call_tool(self, job: Job, ctx: Context) -> dict[str, Any]:
         name: str = job.params["name"]
@@ -247,7 +246,7 @@ class Gateway:
         return () if offering is None else offering.resources
 
     async def _from_server_or_unreachable(self, job: Job, ctx: Context, name: str, own: object) -> dict[str, Any]:
-        """The server's own answer; a name that it does not know either, of an upstream that was never reached, is told as that upstream's absence."""
+        """The server's own answer. An unknown name that may be of an upstream that was never reached fails with that upstream's error."""
         try:
             return await self._from_server(job, ctx)
         except McpError as error:
@@ -268,12 +267,12 @@ class Gateway:
         result: dict[str, Any] = await answer(job, ctx)
         return result
 
-    # --- carrying it
+    # --- forwarding
 
     async def _connect(self, server: str, ctx: Context) -> tuple[Line, ClientConnection | None]:
-        """The connection for this client. One that cannot be told from others (no principal, no session) uses the host's own.
+        """The connection for this client. Callers without principal and session share the host's own.
 
-        Raises `CallerNotSignedIn` where callers have logins of their own: then nothing is shared, whatever `shared` says.
+        Raises `CallerNotSignedIn` where each caller needs its own login: then no connection is shared, whatever `shared` says.
         """
         alone = ctx.principal is None and not ctx.session_id
         shared = alone or (self._shared if isinstance(self._shared, bool) else server in self._shared)
@@ -298,9 +297,9 @@ class Gateway:
         *,
         as_task: bool = False,
     ) -> dict[str, Any]:
-        """Ask the upstream on behalf of this call: that one, and none that takes its place while it is reached.
+        """Send the request to the upstream on behalf of this call; with `serial`, only to that very server and not to its replacement.
 
-        Raises `McpError`: its own, or one that says why there is none.
+        Raises `McpError`: the upstream's, or one that says why it has not answered.
         """
         meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
         whole = {**params, "_meta": meta} if meta else dict(params)
@@ -312,14 +311,14 @@ class Gateway:
             number = None if connection is None else connection.enter(ctx)
             answered = False
             try:
-                # The host's own line counts its calls itself.
+                # The host's own line counts its calls by itself.
                 with contextlib.nullcontext() if connection is None else self.host.federation.count_call(server):
                     cancel: Callable[[str], object]
                     if as_task:
                         task = asyncio.ensure_future(call_as_task(line, whole, timeout=None))
                         cancel, ended = task.cancel, _await_task(task, ctx)
                     else:
-                        # Progress is asked for also where the client does not want it: each report begins the call's time of silence anew.
+                        # Progress is requested even if the client did not: each report restarts the worker's timeout for silent calls.
                         pending = line.begin(method, whole, timeout=None, progress=True)
                         cancel, ended = pending.cancel, _relay_progress(pending, ctx)
                     if connection is not None and number is not None:
@@ -349,7 +348,7 @@ class Gateway:
         return result
 
     def _outward(self, server: str, error: PeerError) -> McpError:
-        """The upstream's error, with the address that the client knows. A server that may not ask users sends none to a page."""
+        """The upstream's error for the client, with the gateway's URI. A URL elicitation of a server that may not ask users is refused."""
         if error.code == ErrorCode.URL_ELICITATION_REQUIRED and not self.host.router.may_ask_users(server):
             told = {"server": server, "reason": ConsentDenied.reason}
             return McpError(
@@ -360,7 +359,7 @@ class Gateway:
             data = {**data, "uri": self.uris.outward(server, uri)}
         return McpError(error.code, error.message, data)
 
-    # --- resources that change
+    # --- subscriptions
 
     async def _subscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
         uri: str = job.params["uri"]
@@ -396,10 +395,10 @@ class Gateway:
     async def _line(self, server: str, ctx: Context) -> Line:
         return (await self._connect(server, ctx))[0]
 
-    # --- from time to time
+    # --- maintenance
 
     async def sweep(self, now: float) -> None:
-        """Close what belonged to sessions that have ended, and idle connections; restart followers that have died."""
+        """Close idle connections and those of ended sessions; restart subscription processes that have died."""
 
         def lives(session: str) -> bool:
             return self.company.peers.whereis(session) is not None
@@ -408,18 +407,18 @@ class Gateway:
         await self.upstream_subscriptions.sweep(lives)
 
     async def level(self, session: str, level: str) -> None:
-        """A client wants to hear so much of what is logged: the upstreams that work for it are told, now and when more of them do."""
+        """Set a client's log level at the upstreams that work for it, now and later ones."""
         await self.client_connections.set_level(session, level)
 
     async def roots_changed(self, session: str) -> None:
-        """A client works elsewhere now: the upstreams that work for it are told."""
+        """Notify the upstreams that work for a client that its roots have changed."""
         for line in self.client_connections.lines_of(session):
             with contextlib.suppress(ClientError):
                 await line.notify("notifications/roots/list_changed")
 
 
 async def _relay_progress(pending: Pending, ctx: Context) -> dict[str, Any]:
-    """The result, with all progress that was told before it; a client that does not want it any more is heeded."""
+    """The result, after all progress before it was passed on. The client's cancellation is passed to the upstream."""
     loop = asyncio.get_running_loop()
     unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(pending.cancel, "cancelled by the client"))
     telling = asyncio.ensure_future(_forward_progress(pending, ctx))
@@ -436,7 +435,7 @@ async def _relay_progress(pending: Pending, ctx: Context) -> dict[str, Any]:
 
 
 async def _await_task(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-    """The result of a call that is made as a task; it is cancelled with the client's call."""
+    """The result of a call made as a task, which is cancelled with the client's call."""
     loop = asyncio.get_running_loop()
     unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(task.cancel, "cancelled by the client"))
     try:
@@ -455,7 +454,7 @@ async def _forward_progress(pending: Pending, ctx: Context) -> None:
 
 
 def url_elicitation_of(error: PeerError) -> UrlElicitationRequired | None:
-    """The upstream's user has to visit a page first: the same, as our own error, whose end the client is told."""
+    """An upstream's URL elicitation error as our own, so that the client is notified of its completion; None for other errors."""
     if error.code != ErrorCode.URL_ELICITATION_REQUIRED or not is_object(error.data):
         return None
     listed = error.data.get("elicitations")
@@ -466,7 +465,7 @@ def url_elicitation_of(error: PeerError) -> UrlElicitationRequired | None:
         ]
         return UrlElicitationRequired(pages, error.message)
     except (LocalProtocolError, KeyError, TypeError):
-        return None  # no user is sent to what is no page; the upstream's words are passed on as they are
+        return None  # invalid pages: pass the upstream's error on unchanged
 
 
 def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
@@ -475,7 +474,7 @@ def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
 
 
 def upstream_error(server: str, error: ClientError | FederationError | SignInError) -> McpError:
-    """What a client is told of an upstream that does not answer: which, and why in a word. What is in the error may be the upstream's own secret."""
+    """The error for a client when an upstream does not answer: its name and a reason. The error's text is left out, since it may contain secrets."""
     if (caller := _not_signed_in(error)) is not None:
         told = {"server": server, "reason": caller.reason}
         return McpError(ErrorCode.INVALID_REQUEST, f"The upstream server {server!r} was not asked: {caller}", told)
@@ -491,16 +490,16 @@ def upstream_error(server: str, error: ClientError | FederationError | SignInErr
     return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
 
 
-# --- Clients' subscriptions to resources of upstreams: for each a process, which hears of the resource on the client's own connection.
-# Only the session that subscribed is told, and no other that may have a resource of the same name. When such a process has died (with the
-# connection, or with its supervisor), another one takes its place, and the client is told that the resource may have changed meanwhile.
+# --- Clients' subscriptions to resources of upstreams: one process for each, which follows the resource on the client's own connection.
+# Only the session that subscribed is notified. When such a process has died (with the connection, or with its supervisor), the next sweep
+# starts another one, and the client is notified, since the resource may have changed meanwhile.
 
 _UPDATED: Final = "notifications/resources/updated"
 
 
 @dataclass(eq=False, slots=True)
 class _Subscription:
-    """One subscription, from when it is asked for until it is not wanted any more. A later one of the same resource is another."""
+    """One subscription, from subscribe to unsubscribe. A later one to the same resource is another object."""
 
     server: str
     own: str
@@ -509,28 +508,28 @@ class _Subscription:
 
     @property
     def lost(self) -> bool:
-        """Whether it has no process that follows it."""
+        """Whether its process has died."""
         return not self.begins and (self.pid is None or not is_alive(self.pid))
 
 
 @dataclass(eq=False, repr=False)
 class UpstreamSubscriptions:
-    """All of one gateway."""
+    """All subscriptions of one gateway."""
 
     _connect: Callable[[str, Context], Awaitable[Line]]
     """Finds a client's connection to a server."""
     _outside: Callable[[str], Context]
     """Makes the context of a session."""
     _notify: Callable[[str, str, dict[str, Any]], bool]
-    """Tells a session."""
+    """Sends a notification to a session."""
 
     def __post_init__(self) -> None:
         self._wanted: dict[tuple[str, str], _Subscription] = {}
         self.supervisor: Ref[TaskSupervisor] | None = None
-        """The supervisor of the followers, once there is one."""
+        """The supervisor of the subscriptions' processes, once there is one."""
 
     async def begin(self, session: str, uri: str, server: str, own: str) -> None:
-        """Follow what a server calls `own` for a session that knows it as `uri`. Raises why the upstream does not take it."""
+        """Subscribe a session to `uri`, which is `own` at the server. Raises the upstream's error."""
         key = (session, uri)
         if key in self._wanted:
             return
@@ -547,13 +546,13 @@ class UpstreamSubscriptions:
             raise
 
     def end(self, session: str, uri: str) -> None:
-        """Not any more. It need not have been."""
+        """End a subscription; a no-op without one."""
         wanted = self._wanted.pop((session, uri), None)
         if wanted is not None and wanted.pid is not None:
             exit(wanted.pid, SHUTDOWN)
 
     async def sweep(self, lives: Callable[[str], bool]) -> None:
-        """End what belonged to sessions that have ended, and begin again with what has died."""
+        """End the subscriptions of ended sessions, and restart processes that have died."""
         for key, wanted in tuple(self._wanted.items()):
             if not lives(key[0]):
                 self.end(*key)
@@ -561,7 +560,7 @@ class UpstreamSubscriptions:
                 try:
                     await self._start(key, wanted, None)
                 except ActorError:
-                    return  # its supervisor is away: at the next sweep
+                    return  # the supervisor is being restarted: try again at the next sweep
 
     async def _start(self, key: tuple[str, str], wanted: _Subscription, ready: asyncio.Future[None] | None) -> None:
         if self.supervisor is None:
@@ -573,7 +572,7 @@ class UpstreamSubscriptions:
             wanted.begins = False
 
     async def _follow(self, key: tuple[str, str], wanted: _Subscription, ready: asyncio.Future[None] | None) -> None:
-        """A process. What may have been missed is told as a change."""
+        """The body of a subscription's process. After a restart it notifies once, since changes may have been missed."""
         session, uri = key
         why: Exception = Unavailable(wanted.server)
         try:
@@ -596,11 +595,11 @@ class UpstreamSubscriptions:
                 if self._wanted.get(key) is wanted:
                     ready.set_exception(why)
                 else:
-                    ready.set_result(None)  # the session has unsubscribed meanwhile, or is gone
+                    ready.set_result(None)  # the session has unsubscribed meanwhile, or has ended: that is a success
 
 
-# --- The processes of a gateway, as a child of the company that it serves in: keeper (keeps the host open, says when lists change, and sweeps),
-# connections (the clients' own, to upstreams) and followers (one for each client's subscription to an upstream's resource); rest_for_one.
+# --- The processes of a gateway, as a child of the server's company (rest_for_one): process (keeps the host open, announces changed lists, and
+# sweeps), connections (the clients' own, to upstreams) and subscriptions (one process for each client's subscription to an upstream's resource).
 
 _SWEEP: Final = object()
 _EVERY: Final = 5.0
@@ -608,18 +607,18 @@ _numbers: Final = count(1)
 
 
 class GatewayProcess(GenServer):
-    """One in each gateway."""
+    """The process of one gateway: keeps the host open, announces changed lists, and sweeps. Its successor opens the host again."""
 
     traps_exit: ClassVar[bool] = True
 
     def __init__(self, gateway: Gateway, changed: Callable[[Kind], object]) -> None:
-        """`changed` is told which list is another one now."""
+        """`changed` is called with the kind of each list that has changed."""
         self._gateway = gateway
         self._changed = changed
         self._opened = False
 
     async def init(self) -> None:
-        """Open the host, and listen. Clients that list here want all that there is, and to hear of changes."""
+        """Open the host, keep all lists, and follow their changes."""
         self._gateway.host.federation.keep(*PARTS)
         await self._gateway.host.open()
         self._opened = True
@@ -627,7 +626,7 @@ class GatewayProcess(GenServer):
         send_after(_EVERY, self.pid, _SWEEP)
 
     async def handle_info(self, message: Any) -> None:
-        """It is time to sweep."""
+        """Sweep, when the timer is due."""
         if message is _SWEEP:
             await self._gateway.sweep(asyncio.get_running_loop().time())
             send_after(_EVERY, self.pid, _SWEEP)
@@ -635,21 +634,21 @@ class GatewayProcess(GenServer):
         super().handle_info(message)
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
-        """Let go of the host."""
+        """Release the host."""
         if self._opened:
             await self._gateway.host.close()
 
 
 class ConnectionSupervisor(DynamicSupervisor):
-    """Has the clients' connections as children, and wakes the calls that wait for it."""
+    """The supervisor of the clients' connections. It wakes the calls that wait for its start."""
 
     def __init__(self, started: Wakeup) -> None:
-        """`started` is what those calls wait at."""
+        """`started` is woken when it has started."""
         super().__init__()
         self._started = started
 
     def init(self) -> None:
-        """From here on it has its name."""
+        """Wake the waiting calls: the registered name is set by now."""
         super().init()
         self._started.wake()
 

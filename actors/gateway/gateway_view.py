@@ -1,7 +1,7 @@
-"""What clients of a gateway are shown: everything that the upstreams offer, under names that are legal for every client and every model.
+"""The view that clients of a gateway have: the upstreams' lists, under names that are legal for every client and every model.
 
-A snapshot, made anew when an upstream offers something else. What the server itself has registered under the same name comes first: the
-upstream's is then left out, and that is said in the log.
+A view is a snapshot, made again when an upstream's lists change. An entry that the server itself has registered under the same name wins: the
+upstream's is left out with a warning.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _log: Final = logging.getLogger("greenroom.gateway")
 
 
 class UpstreamRef(NamedTuple):
-    """The server that has something, and what it is called there."""
+    """A tool or prompt of an upstream: the server's id, and the name there."""
 
     server: str
     name: str
     task_only: bool = False
-    """A tool that can only be called as a task."""
+    """Whether it is a tool that can only be called as a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:
-    """At one moment."""
+    """The lists of a gateway at one moment."""
 
     tools: Mapping[str, UpstreamRef]
     prompts: Mapping[str, UpstreamRef]
     lists: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    """By method: what is listed, by what it is sorted by."""
+    """By list method: the entries by their sort key."""
 
 
 def view_of(
     tools: ToolCatalogue, offerings: Mapping[str, Offering], own: Catalogue, addresses: UpstreamUris, prefix: str
 ) -> GatewayView:
-    """The view of these upstreams, beside what the server has itself."""
+    """The view of these upstreams beside the server's own catalogue."""
     separator = tools.separator
     tool_origins: dict[str, UpstreamRef] = {}
     listed_tools: dict[str, Mapping[str, Any]] = {}
@@ -62,7 +62,7 @@ def view_of(
             _log_hidden("tool", name, one.server)
             continue
         tool_origins[name] = UpstreamRef(one.server, one.tool, is_task_only(one.definition))
-        # No task of an upstream's is carried through here, so none is offered: the gateway waits for a task's result itself.
+        # Tasks of an upstream are not forwarded, so none is offered: the gateway waits for a task's result itself.
         listed_tools[name] = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
     prompts: dict[str, UpstreamRef] = {}
     listed_prompts: dict[str, Mapping[str, Any]] = {}
@@ -103,10 +103,10 @@ def _log_hidden(kind: str, name: str, server: str) -> None:
 
 
 class ClientUpstreams:
-    """The host's servers as one client has them: some offer something else on its own connection."""
+    """The host's upstreams as one client sees them: some offer other lists on the client's own connection."""
 
     def __init__(self, upstreams: Upstreams, connections: Mapping[str, ClientConnection]) -> None:
-        """`connections` are the client's own connections, by the server's id. What does not depend on these is the host's."""
+        """`connections` are the client's own connections by server id; everything else comes from the host's upstreams."""
         self._upstreams = upstreams
         self._connections = connections
         self.ids, self.line, self.serial = upstreams.ids, upstreams.line, upstreams.serial
@@ -117,23 +117,23 @@ class ClientUpstreams:
         return None if connection is None else connection.own_offering
 
     def known(self, id: str) -> Offering | None:
-        """What it offers this client."""
+        """The server's lists for this client."""
         return self._own(id) or self._upstreams.known(id)
 
     def shown(self, id: str) -> Offering | None:
-        """The same as it is to be listed."""
+        """The lists to show to this client."""
         return self._own(id) or self._upstreams.shown(id)
 
     async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
-        """The same, asked of the server where that is not known."""
+        """The same, waiting for the first fetch if need be."""
         return self.known(id) or await self._upstreams.offering(id, timeout=timeout)
 
 
 class ViewCache:
-    """One set of lists, and the view of them: made anew when any list is another one."""
+    """Caches the view of one set of lists, and makes it again when any list has changed."""
 
     def __init__(self, agent: ToolRouter, upstreams: Upstreams, addresses: UpstreamUris, prefix: str) -> None:
-        """`agent` has the tools of these `upstreams`."""
+        """`agent` is the tool router over these `upstreams`."""
         self.router = agent
         self.upstreams = upstreams
         self._uris = addresses
@@ -141,7 +141,7 @@ class ViewCache:
         self._made: tuple[Mapping[str, FederatedTool], dict[str, Offering], Catalogue, GatewayView] | None = None
 
     def view(self, catalogue: ToolCatalogue, own: Catalogue) -> GatewayView:
-        """The view, beside what the server has itself."""
+        """The view beside the server's own catalogue."""
         known = {id: self.upstreams.known(id) for id in self.upstreams.ids()}
         offerings = {id: one for id, one in known.items() if one is not None}
         made = self._made
@@ -153,15 +153,15 @@ class ViewCache:
 
 
 # --- URIs of upstreams as clients of the gateway see them: `upstream://git/file:///x` is `file:///x` of `git`.
-# What follows the server's id is the upstream's own URI, character by character, so that templates stay templates and everything comes back. Two
-# servers that have a resource of the same URI stay two.
+# After the server's id follows the upstream's own URI, unchanged, so that templates stay templates and the mapping can be reversed. Two servers
+# with a resource of the same URI stay distinct.
 
 SCHEME: Final = "upstream"
 _WEB: Final = ("http://", "https://")
 
 
 class UpstreamUris:
-    """The URIs of one gateway."""
+    """Maps the upstreams' URIs to those of one gateway, and back."""
 
     def __init__(self, prefix: str = "") -> None:
         """`prefix` tells two gateways of one server apart."""
@@ -169,11 +169,11 @@ class UpstreamUris:
         self._begin = f"{SCHEME}://"
 
     def outward(self, server: str, uri: str) -> str:
-        """What clients know it as: a URI, or a template."""
+        """The gateway's URI, or template, for an upstream's one."""
         return f"{self._begin}{quote(self._prefix + server, safe='')}/{uri}"
 
     def inward(self, uri: str) -> tuple[str, str] | None:
-        """The server that has it, and what it is there; None when it is not of this gateway."""
+        """The server's id and its own URI for a gateway's URI; None for a URI that is not of this gateway."""
         if not uri.startswith(self._begin):
             return None
         server, slash, own = uri[len(self._begin) :].partition("/")
@@ -182,22 +182,22 @@ class UpstreamUris:
             return None
         return name[len(self._prefix) :], own
 
-    # --- what upstreams answer
+    # --- results of upstreams
 
     def contents(self, server: str, result: Mapping[str, Any]) -> dict[str, Any]:
-        """A `resources/read` result."""
+        """Map the URIs of a `resources/read` result."""
         contents = result.get("contents")
         return {**result, "contents": [self._with_uri(server, one) for one in contents] if is_array(contents) else []}
 
     def tool_result(self, server: str, result: Mapping[str, Any], listed: Container[str]) -> dict[str, Any]:
-        """A `tools/call` result. An address in the web stays what it is, unless it is in the server's list."""
+        """Map the URIs of a `tools/call` result. A web address is kept, unless it is in the server's list."""
         content = result.get("content")
         if not is_array(content):
             return dict(result)
         return {**result, "content": [self._block(server, one, listed) for one in content]}
 
     def prompt(self, server: str, result: Mapping[str, Any], listed: Container[str]) -> dict[str, Any]:
-        """A `prompts/get` result."""
+        """Map the URIs of a `prompts/get` result."""
         messages = result.get("messages")
         if not is_array(messages):
             return dict(result)

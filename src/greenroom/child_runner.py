@@ -1,11 +1,10 @@
-"""Where a company, or a connection, lives when no supervisor keeps it: in the running loop, from the first moment that it is needed there.
+"""`ChildRunner`: runs a server, client or host that has no supervisor of the program's, in the event loop in which it is first needed.
 
-A node is opened in the loop unless it has one, which is then shared with its other users and closed by the last to leave. So an ASGI
-application needs no lifespan: the first request starts what serves it. A loop that is simply abandoned takes its company with it,
-and in the next loop another one begins.
+It opens a node in the loop unless there is one; users share that node, and the last one closes it. So an ASGI application needs no
+lifespan: the first request starts the server. When a loop is abandoned the child is gone with it, and the next loop starts another one.
 
-A holder takes hold of something for a while, and lets go: the last to let go ends it. All of that is done in tasks of its own, one after the
-other, so a holder need not let go in the task, or in the order, in which it took hold; and one that is cancelled takes no other's with it.
+Users `acquire` the child and `release` it: the last release stops it. The work is done one step after the other in tasks of its own, so users may
+release in another task, or in another order, than they acquired, and a cancelled user does not affect the others.
 """
 
 from __future__ import annotations
@@ -25,80 +24,80 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, Ref
 
 _users: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
-"""How many live in each node that was opened here."""
+"""The number of children in each node that was opened here."""
 _closing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
-"""The loops whose node is just being closed."""
+"""The loops whose node is being closed, with the future of that."""
 
 
 def _refuse_in_worker(what: str) -> None:
-    """Refuse this in a worker process that only imports the program. A worker has that module; a program that is none need not load it."""
+    """Refuse to run in a worker process, which only imports the program. Only workers have that module loaded, so others need not import it."""
     module = sys.modules.get("greenroom.actors.pools.handler_spec")
     if module is not None:
         module.stop_import_in_worker(what)
 
 
 class ChildRunner:
-    """Keeps one child running, in any loop."""
+    """Keeps one child running, in each loop that uses it."""
 
     def __init__(self, spec: Callable[[], ChildSpec[Any]]) -> None:
-        """`spec` is asked for the child whenever one has to be started."""
+        """`spec` makes the child spec whenever the child has to be started."""
         self._spec = spec
         self._children: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopChild] = WeakKeyDictionary()
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs in this loop because of us, or is about to start or to stop."""
-        lodging = self._children.get(asyncio.get_running_loop())
-        return lodging is not None and lodging.is_active
+        """Whether this object runs the child in this loop, or is starting or stopping it."""
+        child = self._children.get(asyncio.get_running_loop())
+        return child is not None and child.is_active
 
     async def ensure(self) -> None:
-        """See to it that it runs in this loop, until `close`. Raises `StartFailed` when it does not come up."""
+        """Start the child in this loop, if it does not run, until `close`. Raises `StartFailed`."""
         _refuse_in_worker("what lives in this loop")
-        lodging = self._child()
-        if lodging.top is None or not is_alive(lodging.top):
-            await lodging.settle(self._spec)
+        child = self._child()
+        if child.top is None or not is_alive(child.top):
+            await child.settle(self._spec)
 
     async def acquire(self) -> None:
-        """The same, until it is let go. Who began with `ensure` keeps it beyond that."""
+        """The same, until `release`. After an `ensure` the child runs beyond that."""
         _refuse_in_worker("what lives in this loop")
-        lodging = self._child()
-        lodging.holders += 1
+        child = self._child()
+        child.holders += 1
         try:
-            await lodging.settle(self._spec)
+            await child.settle(self._spec)
         except BaseException:
-            _ = lodging.release()  # a task of its own
+            _ = child.release()  # a task of its own
             raise
 
     async def release(self) -> None:
-        """The holder needs it no longer. One that has let go already holds nothing that could be taken from others."""
-        lodging = self._children.get(asyncio.get_running_loop())
-        if lodging is not None and lodging.holders:
-            await asyncio.shield(lodging.release())
+        """Give back one `acquire`; the last one stops the child. A no-op without one."""
+        child = self._children.get(asyncio.get_running_loop())
+        if child is not None and child.holders:
+            await asyncio.shield(child.release())
 
     def _child(self) -> _LoopChild:
         loop = asyncio.get_running_loop()
-        lodging = self._children.get(loop)
-        if lodging is None:
+        child = self._children.get(loop)
+        if child is None:
             self._forget()
-            lodging = self._children[loop] = _LoopChild()
-        return lodging
+            child = self._children[loop] = _LoopChild()
+        return child
 
     def _forget(self) -> None:
-        """What was in loops that do not run any more keeps them in memory, and itself."""
+        """Drop the children of closed loops, which would keep each other in memory."""
         for loop in tuple(self._children):
             if loop.is_closed():
                 self._children.pop(loop).abandon()
                 install_node(loop, None)
 
     async def close(self) -> None:
-        """Stop it in this loop, if it runs there, and the node with it if nothing else lives there."""
-        lodging = self._children.pop(asyncio.get_running_loop(), None)
-        if lodging is not None:
-            await lodging.leave()
+        """Stop the child in this loop, and its node if that has no other users."""
+        child = self._children.pop(asyncio.get_running_loop(), None)
+        if child is not None:
+            await child.leave()
 
 
 class _LoopChild:
-    """A child in one loop."""
+    """The child in one loop."""
 
     def __init__(self) -> None:
         self.top: Ref[Any] | None = None
@@ -111,18 +110,18 @@ class _LoopChild:
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs, or something is being done about it."""
+        """Whether it runs, or is being started or stopped."""
         return bool(self._tasks) or self.holders > 0 or (self.top is not None and is_alive(self.top))
 
     async def settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
-        """Start it, once for all who want it at the same time; a caller that goes away does not take the others' with it."""
+        """Start it, once for all concurrent callers; a caller that is cancelled does not cancel the start."""
         if self._settling is None:
             self._settling = self._do(self._settle(spec))
             self._settling.add_done_callback(self._settled)
         await asyncio.shield(self._settling)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
-        """In a task that belongs to no process, least of all to the one that asked for it."""
+        """Run this in a task that belongs to no process: it must not end with the process that asked for it."""
         task = detached_task(self._in_turn(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -138,7 +137,7 @@ class _LoopChild:
     def _settled(self, settling: asyncio.Future[None]) -> None:
         self._settling = None
         if not settling.cancelled():
-            settling.exception()  # a caller that waits for it is told; without any, the next one tries again
+            settling.exception()  # marks the error as retrieved: waiting callers get it, and without any the next caller tries again
 
     async def _settle(self, spec: Callable[[], ChildSpec[Any]]) -> None:
         if self.top is not None and is_alive(self.top):
@@ -163,12 +162,12 @@ class _LoopChild:
             raise
 
     def abandon(self) -> None:
-        """Its loop is closed, so nothing of it will ever run again; only a thread may still look after it."""
+        """Stop the watchdog thread of a closed loop's node: nothing else of it can run any more."""
         if self._node is not None and self._node in _users and self._node.watchdog is not None:
             self._node.watchdog.stop()
 
     def release(self) -> asyncio.Future[None]:
-        """One holder less."""
+        """Give back one hold."""
         self.holders -= 1
         return self._do(self._leave_if_empty())
 
@@ -177,7 +176,7 @@ class _LoopChild:
             await self._leave()
 
     async def leave(self) -> None:
-        """Stop it."""
+        """Stop the child."""
         await asyncio.shield(self._do(self._leave()))
 
     async def _leave(self) -> None:

@@ -1,12 +1,12 @@
-"""`Client`: what a program writes to use a server: at a URL, in a process of its own, or in this very program.
+"""`Client`: the client of one server, which is at a URL, a child process, or in this program.
 
 ::
 
     async with Client("http://127.0.0.1:8000/mcp") as client:      # or Client(Command("uvx", "mcp-server-git")), Client(server)
         days = await client.call("forecast", city="Oslo", into=list[Day])
 
-It is no process. The connection behind it is one, which is supervised, comes back when it was lost, and lives in the loop's node, or in one that
-is opened for it. A client is opened and closed from any task, in any order with others.
+It is not a process itself. The connection behind it is one: supervised, reconnecting, and in the loop's node, or in a node that is opened for
+it. A client is opened and closed from any task, in any order with others.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     )
     from .client_targets import Target
 
-# --- A server's tools in Python's own words: `call` for a value, `call_tool` for all of the answer, `start_tool` for a call to hold on to.
-# What `call` gives is what the tool's output schema says: it is looked up once, when the first structured answer comes, and again when the server
-# says that its tools are others. The answer is held against the schema that was known when the call began, so that what comes out is what was promised.
+# --- The methods for tools: `call` returns a value, `call_tool` the whole reply, `start_tool` a call to await later.
+# `call` checks a structured reply against the tool's output schema. The schemas are looked up at the first structured reply, and again when the
+# server announces changed tools. A reply is checked against the schema that was known when its call began.
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ NO_SCHEMA: Final = OutputSchema(None)
 
 
 class ToolFailed(ToolError):
-    """A tool of the server's has failed, and says why. `reply` is all of its answer."""
+    """The tool has reported an error. `reply` is its whole reply."""
 
     def __init__(self, name: str, reply: ToolReply) -> None:
         """`name` is the tool's."""
@@ -80,14 +80,14 @@ class ToolFailed(ToolError):
         self.reply = reply
 
     def __str__(self) -> str:
-        return f"{self.name}: {text_of(self.content) or 'it failed, and does not say why'}"
+        return f"{self.name}: {text_of(self.content) or 'it failed without a message'}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.name, self.reply)
 
 
 class PendingCall:
-    """A call of a tool that is under way. Await it, or `result()`, for its reply; a caller that is cancelled meanwhile cancels the call."""
+    """A tool call under way. Await it, or `result()`, for its reply; cancelling the awaiting task cancels the call."""
 
     def __init__(self, name: str, pending: Pending) -> None:
         """Made by `start_tool`."""
@@ -99,7 +99,7 @@ class PendingCall:
 
     @property
     def id(self) -> RequestId:
-        """What the server knows the request as."""
+        """The request id on the wire."""
         return self._pending.id
 
     def __await__(self) -> Generator[Any, None, ToolReply]:
@@ -110,15 +110,15 @@ class PendingCall:
         return read_tool_reply(await self._pending.result())
 
     def progress(self) -> AsyncIterator[Progress]:
-        """How it goes, until it is over: `async for step in call.progress()`."""
+        """Progress until the reply: `async for step in call.progress()`."""
         return self._pending.progress()
 
     def progress_of_task(self) -> AsyncIterator[Progress]:
-        """The same, and on until the task has ended that the server has made of it, if it has made one."""
+        """The same; if the server made a task of the call, until that task has ended."""
         return self._pending.progress(of_task=True)
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the call: the server is told, and a task that awaits it gets `RequestCancelled`."""
+        """Cancel the call: the server is notified, and tasks awaiting it get `RequestCancelled`."""
         self._pending.cancel(reason)
 
 
@@ -130,22 +130,22 @@ class OutputSchemas:
         self._known: dict[str, OutputSchema] | None = None
         self._generation = -1
         self._listed: dict[str, OutputSchema] = {}
-        """Of a list that the program has asked for: a tool that is not in it, one that is allowed by now perhaps, is looked up all the same."""
+        """From a list that the program itself requested; a tool missing there is looked up all the same."""
         self._listed_by = -1
         self._lock = asyncio.Lock()
         self.changes = 0
-        """How often the server has said that its tools are others."""
+        """How often the server has announced changed tools."""
 
     def forget(self) -> None:
-        """The server has other tools now."""
+        """Forget all schemas: the server's tools have changed."""
         self._known = None
         self._listed = {}
         self.changes += 1
 
     def begin(self, name: str, words: ClientMethods) -> Callable[[], Awaitable[tuple[OutputSchema, bool]]]:
-        """A call begins: a function for what its tool promised then, to be awaited once there is a reply.
+        """Called when a call begins: returns a function that gives the schema of that moment, to be awaited after the reply.
 
-        The flag is False where the tools have changed before they were ever looked up, so that what holds now may not have held then.
+        The flag is False if the tools changed before the schema was ever looked up, so that it may not be the one of the call.
         """
         line = words.line
         generation, changes = line.status.generation, self.changes
@@ -161,12 +161,12 @@ class OutputSchemas:
         return promised
 
     def learn(self, changes: int, generation: int, tools: Sequence[Tool]) -> None:
-        """The server has listed its tools, which was asked of it in this `generation`, after so many `changes`."""
+        """Take the schemas from a list that was requested in this `generation`, after that many `changes`."""
         if changes == self.changes:
             self._listed, self._listed_by = {tool.name: OutputSchema(tool.output_schema) for tool in tools}, generation
 
     async def of(self, name: str, words: ClientMethods) -> OutputSchema:
-        """What the tool promises. A server that does not list its tools promises nothing."""
+        """The output schema of a tool; none if the server cannot list its tools."""
         generation = words.line.status.generation
         known = self._known
         if known is None or self._generation != generation:
@@ -177,13 +177,13 @@ class OutputSchemas:
         return known.get(name, NO_SCHEMA)
 
     async def _look_up(self, words: ClientMethods, generation: int) -> dict[str, OutputSchema]:
-        """What was found. It is kept, unless the tools have become others meanwhile, or the server was not there to say."""
+        """Fetch the schemas. They are kept unless the tools changed meanwhile, or the server did not answer."""
         changes = self.changes
         answered = True
         try:
             found = {tool.name: OutputSchema(tool.output_schema) for tool in await words.list_tools()}
         except GreenroomError as error:
-            _logger.warning("what the tools of %s promise is not known: %s", words.line.name, error)
+            _logger.warning("the output schemas of %s are not known: %s", words.line.name, error)
             found = {}
             answered = isinstance(error, PeerError)
         if answered and changes == self.changes:
@@ -197,12 +197,12 @@ takes_one_dict: Final = suggests(
 
 
 class ClientTools(ClientMethods):
-    """The words for tools, on top of all the others."""
+    """All methods of a client, those for tools included."""
 
     on_progress: Callable[[Progress], Any] | None = None
-    """Told of the progress of every call that has no function of its own."""
+    """Called with the progress of every call that has no function of its own."""
     check_output = True
-    """Whether `call` holds answers against the output schemas of their tools."""
+    """Whether `call` checks replies against the output schemas of their tools."""
     output_schemas: OutputSchemas
 
     async def list_tools(self) -> list[Tool]:
@@ -226,14 +226,14 @@ class ClientTools(ClientMethods):
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
     ) -> Any:
-        """Call a tool for its value: its data, or else its text. `into=T` makes a T of it.
+        """Call a tool, and return its value: its structured data, or else its text. `into=T` converts it to a T.
 
-        Raises `ToolFailed` (a `ToolError`) when the tool says that it failed, and `BadAnswer`, with all problems, when the answer is not
-        what its output schema promised, or no T. A single block that is no text comes as it is; nothing is None.
+        Raises `ToolFailed` (a `ToolError`) when the tool reports an error, and `BadAnswer`, with all problems, when the reply does not match
+        its output schema, or is no T. A single block that is not text is returned as it is; an empty reply is None.
         """
         if into is not None:
-            typed_schema_of(into)  # what has no schema is refused before anything is done
-        # The name now: a host's server may be gone when it has answered.
+            typed_schema_of(into)  # a type without a schema raises before anything is sent
+        # The name is read now: a host's server may be removed before the reply.
         promised, server = self.output_schemas.begin(name, self), self.line.name
         reply: ToolReply = await _call_tool(self, name, {**(arguments or {}), **more})
         if reply.is_error:
@@ -248,7 +248,7 @@ class ClientTools(ClientMethods):
                     problems = await _long_check(promise, reply, server)
                 if problems and held_then:
                     said = "; ".join(map(str, problems))
-                    raise BadAnswer(f"what {name} answered is not what its output schema promises: {said}", problems)
+                    raise BadAnswer(f"the reply of {name} does not match its output schema: {said}", problems)
                 if problems:
                     promise = NO_SCHEMA
         if into is None:
@@ -257,7 +257,7 @@ class ClientTools(ClientMethods):
             return await run_check(lambda meter: typed_value(reply, into, promise.schema, name, meter=meter), server)
         except StepsExceeded:
             raise BadAnswer(
-                f"what {name} answered is too much to be made a {into}", [too_costly_reason(STEPS_IN_THREAD)]
+                f"the reply of {name} is too large to be converted to {into}", [too_costly_reason(STEPS_IN_THREAD)]
             ) from None
 
     @takes_one_dict
@@ -271,10 +271,10 @@ class ClientTools(ClientMethods):
         meta: Mapping[str, Any] | None = None,
         idempotent: bool = False,
     ) -> ToolReply:
-        """Call a tool, and have all that it answered: `.content`, `.structured_content`, `.is_error`, `.text`, `.task`, `.raw`.
+        """Call a tool, and return the whole reply: `.content`, `.structured_content`, `.is_error`, `.text`, `.task`, `.raw`.
 
-        With `task`, the server may begin a task instead (`.task`), and keeps it for so many seconds if it is a number. A tool that can only be
-        called as a task is called as one, and its result waited for. Only an `idempotent` call is made again when its answer was lost on the way.
+        With `task` the server may start a task instead (`.task`), and keep it for that many seconds if it is a number. A tool that can only be
+        called as a task is called as one, and its result awaited. Only an `idempotent` call is sent again when its reply was lost.
         """
         tell = on_progress or self.on_progress
         if task is not False or not self._is_task_only(name):
@@ -289,23 +289,23 @@ class ClientTools(ClientMethods):
                     raise
                 if not await self._is_said_to_be_task_only(name):
                     raise
-            # the server has refused it, and done nothing
+            # the server refused the plain call, so nothing was done yet
         seconds = self._call_timeout() if self._timeout is AS_SET else self._timeout
         return read_tool_reply(await call_as_task(self.line, _params(name, arguments, meta), timeout=seconds))
 
-    def _is_task_only(self, name: str) -> bool | None:  # noqa: ARG002 - for a view that knows
-        """Whether the server takes calls of this tool as tasks only, as far as that is known."""
+    def _is_task_only(self, name: str) -> bool | None:  # noqa: ARG002 - for subclasses that know
+        """Whether this tool can only be called as a task; None if that is not known."""
         return None
 
     async def _is_said_to_be_task_only(self, name: str) -> bool:
-        """The same, and the server is asked where it is not known."""
+        """The same; lists the server's tools if it is not known."""
         known = self._is_task_only(name)
         if known is not None:
             return known
         return any(is_task_only(tool.to_wire()) for tool in await self.list_tools() if tool.name == name)
 
     def _call_timeout(self) -> float | None:
-        """How long a call of a tool may take that says nothing of it."""
+        """The default timeout of tool calls."""
         settings: Any = getattr(self.line, "settings", None)
         return None if settings is None else settings.request_timeout
 
@@ -319,7 +319,7 @@ class ClientTools(ClientMethods):
         meta: Mapping[str, Any] | None = None,
         idempotent: bool = False,
     ) -> PendingCall:
-        """Begin a call, to be awaited, followed or cancelled later. Never raises for what happens on the way: the call tells."""
+        """Start a call, to be awaited, followed or cancelled later. Errors of the request are raised by the call, not here."""
         check_progress(progress)
         params = _params(name, arguments, meta)
         return PendingCall(name, self._begin(params, progress=progress, task=task, idempotent=idempotent))
@@ -332,11 +332,11 @@ class ClientTools(ClientMethods):
 
 
 _call_tool: Final[Any] = unwrap(ClientTools.call_tool)
-"""Without the check of its arguments' names, which `call` does not need."""
+"""`call_tool` without the check for misspelled options, which `call` does not need."""
 
 
 async def _long_check(promise: OutputSchema, reply: ToolReply, server: str) -> Sequence[ValidationProblem]:
-    """What in the reply is not as promised, where that is too long for the event loop."""
+    """The problems of a reply whose check takes too long for the event loop, checked in a thread."""
     try:
         return await run_check_in_thread(lambda meter: promise.problems(reply, meter), server)
     except StepsExceeded:
@@ -344,7 +344,7 @@ async def _long_check(promise: OutputSchema, reply: ToolReply, server: str) -> S
 
 
 _following: Final[set[asyncio.Future[None]]] = set()
-"""What follows tasks whose calls have had their replies: an event loop alone keeps no task alive."""
+"""Followers of tasks whose calls have returned. The event loop holds its tasks weakly, so this set keeps them alive."""
 
 
 def _params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -353,9 +353,9 @@ def _params(name: str, arguments: Mapping[str, Any] | None, meta: Mapping[str, A
 
 
 async def _result_with_progress(call: PendingCall, tell: Callable[[Progress], Any]) -> ToolReply:
-    """The reply, after all that was told of it on the way was passed on; what the function raises is logged, and the call goes on.
+    """The reply, after its progress was passed to the function. Exceptions of the function are logged, and the call goes on.
 
-    Where the reply is a task, its progress is passed on until it has ended, or the connection has.
+    If the reply is a task, its progress is passed on until the task, or the connection, has ended.
     """
     following = asyncio.ensure_future(_follow(call, tell))
     lasts = False
@@ -381,7 +381,7 @@ async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
             await call_and_await(tell, step)
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException:  # asyncio would end the loop, and with it the program, for a `sys.exit()`
+        except BaseException:  # also SystemExit: a task that raises it would end the event loop, and the program
             _logger.exception("the function for the progress of %s failed", call.name)
 
 
@@ -389,7 +389,7 @@ async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
 class Client(ClientTools):
     """A client of one server."""
 
-    def __init__(  # noqa: PLR0913 - where, how, and a function for each thing that a server may ask or say
+    def __init__(  # noqa: PLR0913 - the target, the settings, and a callback for each kind of server message
         self,
         target: Target,
         *,
@@ -412,18 +412,18 @@ class Client(ClientTools):
     ) -> None:
         """`target` is a URL, a `Command(…)` or its words in a list, a `Server`, or a route.
 
-        `auth` is a bearer token, `OAuth(…)`, or another way to sign in there; a handshake then waits for the user as well.
+        `auth` is a bearer token, `OAuth(…)`, or another way to sign in; the handshake then waits for the user as well.
 
-        `sampling`, `elicitation`, `url_elicitation` and `roots` answer the server, `on_log`, `on_progress` and `on_notification` hear it, and
-        `handler` does what is left over. `settings` has all that can be set, and what is given beside it wins: `timeout` is that of
-        requests. A `patient` client waits for a server that is not there yet, as long as a handshake may take; others say at once why not.
+        `sampling`, `elicitation`, `url_elicitation` and `roots` answer requests of the server, `on_log`, `on_progress` and `on_notification`
+        receive its notifications, and `handler` gets the rest. `timeout` (of requests) and `client_info` override those of `settings`.
+        A `patient` client waits for an unreachable server as long as a handshake may take; others raise at the first failed attempt.
         """
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}
         if timeout is not AS_SET:
             given["request_timeout"] = timeout
         self.settings = replace(settings or ClientSettings(), **given)
         patience: float = getattr(auth, "patience", 0.0)
-        if patience:  # a user who has to sign in first is slower than any server
+        if patience:  # the handshake may wait for a user who has to sign in
             self.settings = replace(self.settings, init_timeout=self.settings.init_timeout + patience)
         functions: dict[str, Any] = {
             "sampling": sampling,
@@ -455,18 +455,18 @@ class Client(ClientTools):
 
     @property
     def line(self) -> Line:
-        """The way to the server, as actors use it."""
+        """The handle for requests to the server, as actors use it."""
         return self._line
 
     @property
     def name(self) -> str:
-        """What the server is called here."""
+        """The server's name in this program."""
         return self._line.name
 
-    # --- life
+    # --- open and close
 
     def child_spec(self) -> ChildSpec[Any]:
-        """The connection as a child of any supervisor: this client then speaks for as long as that lives, and needs no `async with`."""
+        """The connection as a child of any supervisor: the client then works for as long as that child runs, without `async with`."""
         return connection_spec(self._route, self._callbacks, line=self._line)
 
     async def __aenter__(self) -> Self:
@@ -477,7 +477,7 @@ class Client(ClientTools):
         await self.close()
 
     async def open(self) -> None:
-        """Connect. Raises why not: a `TransportError`, or a `ClientError`. Each time that it is opened it has to be closed."""
+        """Connect. Raises a `TransportError` or a `ClientError`. Each `open` needs a `close`."""
         guest = None if self._server is None else InProcessServer(self._server)
         async with AsyncExitStack() as undone:
             if guest is not None:
@@ -505,7 +505,7 @@ class Client(ClientTools):
         return status.cause or Unavailable(self._line.name)
 
     async def close(self) -> None:
-        """Let go of it. What is under way gets `ClientClosed`."""
+        """Undo one `open`; the last one closes the connection, and requests under way fail with `ClientClosed`."""
         try:
             await self._runner.release()
         finally:
@@ -513,35 +513,33 @@ class Client(ClientTools):
                 await self._in_process.pop().leave()
 
     async def set_roots(self, roots: Roots) -> None:
-        """You work elsewhere now: the server is told, and asks. Only for a client that was made with roots."""
+        """Change the roots, and notify the server. Only for a client that was made with roots."""
         if self._callbacks.roots is None:
-            raise ValueError(
-                "this client has not declared that it has roots: give it some when it is made, Client(…, roots=[])"
-            )
+            raise ValueError("this client has not declared roots: pass some when you make it, Client(…, roots=[])")
         self._callbacks.roots = check_roots(roots)
         await self.notify_roots_list_changed()
 
     def within(self, seconds: float | None) -> ClientTools:
-        """The same words with another deadline: `await client.within(5).call("forecast")`. None waits for ever."""
+        """The same client with another timeout for each request: `await client.within(5).call("forecast")`. None is no limit."""
         return ClientWithTimeout(self, seconds)
 
 
 class ClientWithTimeout(ClientTools):
-    """A client with another deadline."""
+    """A view of a client with another timeout."""
 
     def __init__(self, client: Client, seconds: float | None) -> None:
-        """`seconds` for each request."""
+        """`seconds` is the timeout of each request."""
         self._client = client
         self._timeout = seconds
         self.output_schemas = client.output_schemas
         self.on_progress = client.on_progress
         self.check_output = client.check_output
-        self._most_pages = client._most_pages  # noqa: SLF001 - it is one client
+        self._most_pages = client._most_pages  # noqa: SLF001 - a view of the same client
 
     def __repr__(self) -> str:
         return f"{self._client!r}.within({self.timeout})"
 
     @property
     def line(self) -> Line:
-        """The way to the server."""
+        """The handle for requests to the server."""
         return self._client.line

@@ -1,7 +1,7 @@
-"""A client's handler made of plain functions: one for each thing that a server may ask or say, each sync or async.
+"""`CallbackHandler`: a client's handler made of plain functions, one for each kind of request or notification, each sync or async.
 
-What is declared to the server follows from the functions that there are. Each question is answered in a process of its own; a plain `def` runs
-in a thread, so that one that blocks (on a model, on a user) delays no other. What is only told goes to its function in order.
+The declared capabilities follow from the functions that are given. Each request is answered in a process of its own; a plain `def` runs in
+a thread, so that one that blocks (on a model, on a user) delays no other. Notifications are passed to their function in order.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NotificationCallback: TypeAlias = "Callable[[ServerNotification], Any]"
 
 _log: Final = logging.getLogger("greenroom.client")
 _THREADS = 8
-"""How many plain functions of one client may block at once; more wait."""
+"""Threads for plain functions of one client; further calls wait."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CallbackHandler(ClientHandler):
-    """Answers with the functions that there are, and leaves the rest to another handler."""
+    """Answers requests with the given functions, and passes the rest to another handler."""
 
     sampling: SamplingCallback | None = None
     elicitation: ElicitationCallback | None = None
@@ -57,15 +57,15 @@ class CallbackHandler(ClientHandler):
     on_log: LogCallback | None = None
     on_notification: NotificationCallback | None = None
     rest: ClientHandler = field(default_factory=ClientHandler)
-    """Answers what none of these does, and hears of everything."""
+    """Handles requests without a function here, and receives every notification."""
     allowed: Callable[[], Awaitable[None]] | None = None
-    """Raises `ConsentDenied` where the user is not to be asked."""
+    """Raises `ConsentDenied` if the server may not ask the user."""
     model_uses_tools: bool = False
     """Whether `sampling.tools` was declared."""
     _threads: Threads = field(default_factory=lambda: Threads(_THREADS), init=False)
 
     def capabilities(self) -> Mapping[str, Any]:
-        """What there is a function for."""
+        """The capabilities for which there is a function, and those of the other handler."""
         modes = {"form": self.elicitation, "url": self.url_elicitation}
         asked: dict[str, Any] = {mode: {} for mode, function in modes.items() if function is not None}
         own: dict[str, Any] = {"elicitation": asked} if asked else {}
@@ -76,15 +76,15 @@ class CallbackHandler(ClientHandler):
         return {**self.rest.capabilities(), **own}
 
     def init(self, line: Line) -> Awaitable[None] | None:
-        """The connection has begun."""
+        """Pass the start of the connection to the other handler."""
         return self.rest.init(line)
 
     def terminate(self) -> Awaitable[None] | None:
-        """It is over."""
+        """Pass the end of the connection to the other handler."""
         return self.rest.terminate()
 
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the function for it."""
+        """Answer with the function for this request, or with the other handler."""
         url = params.get("mode") == "url"
         if method == "elicitation/create" and not await self._may_ask():
             return {"action": "decline"}
@@ -93,8 +93,8 @@ class CallbackHandler(ClientHandler):
                 request = SamplingRequest.of(params, tools=self.model_uses_tools)
                 return request.to_result(await self._ask(self.sampling, request))
             case "elicitation/create" if url and self.url_elicitation is not None:
-                visit = UrlElicitationRequest.of(params)
-                return visit.to_result(await self._ask(self.url_elicitation, visit))
+                page = UrlElicitationRequest.of(params)
+                return page.to_result(await self._ask(self.url_elicitation, page))
             case "elicitation/create" if not url and self.elicitation is not None:
                 form = ElicitationRequest.of(params)
                 return form.to_result(await self._ask(self.elicitation, form))
@@ -106,7 +106,7 @@ class CallbackHandler(ClientHandler):
                 return await answer if inspect.isawaitable(answer) else answer
 
     async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the functions for it, and the other handler."""
+        """Pass the notification to its functions, and to the other handler."""
         if method == "notifications/message" and self.on_log is not None:
             await call_and_await(self.on_log, read_log(params))
         if self.on_notification is not None:
@@ -116,7 +116,7 @@ class CallbackHandler(ClientHandler):
             await heard
 
     async def _may_ask(self) -> bool:
-        """Whether the server may ask the user at all; it is told no more than that the user did not want to answer."""
+        """Whether the server may ask the user. A refusal looks like a user's decline: the server learns nothing of the rules."""
         if self.allowed is None:
             return True
         try:
@@ -127,14 +127,14 @@ class CallbackHandler(ClientHandler):
         return True
 
     async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - an object may have an async one
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - the object's `__call__` may be async, which `callable` does not tell
             return await function(*arguments)
         answer = await self._threads.run(function, *arguments)
         return await answer if inspect.isawaitable(answer) else answer
 
 
 async def call_and_await(function: Callable[[Any], Any], value: Any) -> None:
-    """Call it, and wait for it if there is something to wait for."""
+    """Call the function, and await its result if it is awaitable."""
     answer = function(value)
     if inspect.isawaitable(answer):
         await answer
@@ -147,13 +147,13 @@ _ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "roots": (),
     "on_log": ("message",),
     "on_progress": ("step",),
-    "on_notification": ("told",),
+    "on_notification": ("notification",),
 }
-"""What each function is called with."""
+"""The arguments of each function."""
 
 
 def check_callbacks(functions: Mapping[str, Any], *first: str) -> None:
-    """Raise `ConfigError` for what cannot be called with what it would be given; `first` comes before the rest."""
+    """Raise `ConfigError` for a function that does not take its arguments; `first` come before them."""
     for name, function in functions.items():
         given = (*first, *_ARGUMENTS[name])
         if function is not None and not accepts_arguments(function, len(given)):
@@ -161,7 +161,7 @@ def check_callbacks(functions: Mapping[str, Any], *first: str) -> None:
 
 
 def check_roots(roots: Any) -> Any:
-    """The places, or the function that names them. Raises `TypeError` for what are none."""
+    """Check roots, or the function that returns them. Raises `TypeError`."""
     if roots is None or callable(roots):
         return roots
     if isinstance(roots, str | bytes) or is_object(roots) or not (is_array(roots) or hasattr(roots, "__iter__")):
@@ -171,9 +171,9 @@ def check_roots(roots: Any) -> Any:
     return found
 
 
-# --- What a server asks its client, as values for the function that answers: a conversation to go on with, a form to fill in, a page to visit.
-# Each says what was asked, and makes the answer: `request.accept(…)`, `request.decline()`, `request.cancel()`; `request.answer(…)` for a
-# conversation. What is made is checked where it is made, so that a mistake is seen by the code that made it, and not by a stranger's server.
+# --- Requests of a server as values for the functions that answer them: a conversation to continue, a form to fill in, a page to open.
+# Each makes its answers: `request.accept(…)`, `request.decline()`, `request.cancel()`, and `request.answer(…)` for a conversation. Answers
+# are checked where they are made, so that a mistake raises in the code that made it, and is not sent to the server.
 
 REJECTED: Final = "User rejected sampling request"
 
@@ -183,10 +183,10 @@ REJECTED: Final = "User rejected sampling request"
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """A server wants your model to go on with a conversation. Answer with a text, with blocks, or with `answer(…)`."""
+    """A request for your model to continue a conversation. Answer with a text, with blocks, or with `answer(…)`."""
 
     messages: Sequence[Message]
-    """What was said so far. `content` is a block, or a list of blocks."""
+    """The conversation so far. `content` is a block, or a list of blocks."""
     max_tokens: int
     system_prompt: str | None = None
     temperature: float | None = None
@@ -194,14 +194,14 @@ class SamplingRequest:
     model_preferences: Mapping[str, Any] = field(default_factory=dict[str, Any])
     include_context: str = "none"
     tools: Sequence[Mapping[str, Any]] = ()
-    """What the model may use, as the server defined it: `name`, `description`, `inputSchema`."""
+    """The tools that the model may use, as the server defined them: `name`, `description`, `inputSchema`."""
     tool_choice: str = "auto"
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @classmethod
     def of(cls, params: Mapping[str, Any], *, tools: bool = True) -> SamplingRequest:
-        """Read it from the wire. `tools` is whether your model may use some. Raises `McpError` for what is no conversation."""
+        """Read a request from the wire. `tools` is whether your model may use tools. Raises `McpError` for invalid params."""
         params = dict(params)
         check_params("sampling/createMessage", params)
         try:
@@ -211,7 +211,7 @@ class SamplingRequest:
             raise McpError(ErrorCode.INVALID_PARAMS, str(error)) from None
         if not tools and uses_tools(params):
             raise McpError(
-                ErrorCode.INVALID_PARAMS, "this client's model uses no tools: sampling.tools is not declared"
+                ErrorCode.INVALID_PARAMS, "this client's model uses no tools: it does not declare sampling.tools"
             )
         choice: Any = params.get("toolChoice")
         return cls(
@@ -230,14 +230,14 @@ class SamplingRequest:
 
     @property
     def text(self) -> str:
-        """What was said last, as far as it is text."""
+        """The text of the last message."""
         if not self.messages:
             return ""
         content = self.messages[-1].content
         return text_of(content if is_array(content) else [content])
 
     def answer(self, content: Any, *, model: str = "unknown", stop_reason: str | None = None) -> Sampled:
-        """What your model said: text, a block, or several, `ToolUse` among them. The reason for stopping follows, unless it is given."""
+        """Your model's reply: text, a block, or several, `ToolUse` among them. The stop reason is derived from it unless given."""
         wire = _content(content)
         uses = any(block.get("type") == "tool_use" for block in wire)
         result = {
@@ -249,11 +249,11 @@ class SamplingRequest:
         return Sampled("assistant", result["content"], model, str(result["stopReason"]), result, sampled_blocks(wire))
 
     def refusal(self, message: str = REJECTED) -> McpError:
-        """What to raise when the user does not want it: `raise request.refusal()`."""
+        """The error for a user's refusal: `raise request.refusal()`."""
         return McpError(ErrorCode.USER_REJECTED, message)
 
     def to_result(self, said: Any) -> dict[str, Any]:
-        """The result for the server, of whatever a handler returned. Raises `TypeError` for what is no answer."""
+        """The result for the server, from a function's return value. Raises `TypeError` for an invalid one."""
         if isinstance(said, Message):
             said = said.content
         if is_object(said) and "role" in said and "content" in said:
@@ -277,9 +277,9 @@ def _content(content: Any) -> list[dict[str, Any]]:
         elif isinstance(one, str) or is_block(one):
             found += blocks(one)
         else:
-            raise TypeError(f"a model says text, blocks and uses of tools; {type(one).__name__} is none of these")
+            raise TypeError(f"a model's reply has text, blocks and tool uses, not {type(one).__name__}")
     if not found:
-        raise TypeError("a model says something: there is nothing in the answer")
+        raise TypeError("a model's reply has at least one block; this one is empty")
     return found
 
 
@@ -287,32 +287,32 @@ def _content(content: Any) -> list[dict[str, Any]]:
 
 
 class _Elicitation:
-    """What both kinds have in common: the user may say no, or nothing."""
+    """The answers that both kinds have in common: decline and cancel."""
 
     __slots__ = ()
 
     def decline(self) -> Declined:
-        """The user has said no."""
+        """The user declined."""
         return Declined()
 
     def cancel(self) -> Dismissed:
-        """The user has not answered: closed the form, went away."""
+        """The user did not answer: closed the form, or left."""
         return Dismissed()
 
 
 @dataclass(frozen=True, slots=True)
 class ElicitationRequest(_Elicitation):
-    """A server wants your user to fill in a form. Answer with `accept(…)`, `decline()` or `cancel()`."""
+    """A request for your user to fill in a form. Answer with `accept(…)`, `decline()` or `cancel()`."""
 
     message: str
-    """Why the user is asked. Show it, and who asks."""
+    """The server's reason. Show it, with the server's name."""
     schema: Mapping[str, Any]
-    """The form: `properties` is a field each, and `required` names those that cannot be left out."""
+    """The form: each of the `properties` is a field, and `required` names those that must be filled in."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> ElicitationRequest:
-        """Read it from the wire. Raises `McpError` for what is no form."""
+        """Read a request from the wire. Raises `McpError` for an invalid form."""
         schema: Any = params.get("requestedSchema")
         if not is_object(schema) or not is_object(schema.get("properties", {})):
             raise McpError(ErrorCode.INVALID_PARAMS, "a form has a requestedSchema with properties")
@@ -320,18 +320,18 @@ class ElicitationRequest(_Elicitation):
 
     @property
     def fields(self) -> Mapping[str, Mapping[str, Any]]:
-        """The fields by name, in the order in which they are asked for."""
+        """The fields by name, in their order."""
         found: Any = self.schema.get("properties", {})
         return cast("Mapping[str, Mapping[str, Any]]", found)
 
     @property
     def required(self) -> Sequence[str]:
-        """The fields that cannot be left out."""
+        """The fields that must be filled in."""
         found: Any = self.schema.get("required")
         return [name for name in found if name in self.fields] if is_array(found) else []
 
     def defaults(self) -> dict[str, Any]:
-        """What the form is filled in with before the user has done anything."""
+        """The default values of the fields."""
         return {
             name: one["default"]
             for name, one in self.fields.items()
@@ -339,9 +339,9 @@ class ElicitationRequest(_Elicitation):
         }
 
     def accept(self, content: Mapping[str, Any] | None = None, /, **fields: Any) -> Accepted[dict[str, Any]]:
-        """The user's answer, with the defaults for what they left alone. Raises `Mismatch`, with all that does not fit the form.
+        """The user's answer, with defaults for fields that they left unchanged. Raises `Mismatch`, with all problems.
 
-        A field that is None, and can be, is left out.
+        A field that is None is left out, unless it is required.
         """
         given = {**(content or {}), **fields}
         left_out = {name for name, value in given.items() if value is None and name not in self.required}
@@ -352,7 +352,7 @@ class ElicitationRequest(_Elicitation):
         return Accepted(answer)
 
     def _problems(self, answer: Mapping[str, Any]) -> list[ValidationProblem]:
-        from greenroom.protocol.validation import BadSchema, ForeignFormValidator, StepsExceeded  # noqa: PLC0415 - much to load, and few are asked
+        from greenroom.protocol.validation import BadSchema, ForeignFormValidator, StepsExceeded  # noqa: PLC0415 - slow to import, and few clients need it
 
         strange = [
             ValidationProblem(
@@ -365,11 +365,11 @@ class ElicitationRequest(_Elicitation):
         try:
             validator = ForeignFormValidator(self.schema, meter=StepMeter())
         except (BadSchema, StepsExceeded):
-            return strange  # a form that cannot be checked is the server's own affair
+            return strange  # an invalid form is the server's mistake: send the answer unchecked
         return strange + validator.errors(answer)
 
     def to_result(self, said: Any) -> dict[str, Any]:
-        """The result for the server, of whatever a handler returned."""
+        """The result for the server, from a function's return value."""
         if is_object(said):
             if said.get("action") in ("accept", "decline", "cancel") and said.keys() <= {"action", "content", "_meta"}:
                 return dict(said)
@@ -380,36 +380,36 @@ class ElicitationRequest(_Elicitation):
 
 @dataclass(frozen=True, slots=True)
 class UrlElicitationRequest(_Elicitation):
-    """A server wants your user to visit a page. Show all of `url`, ask, and only then open it in a browser of theirs.
+    """A request for your user to open a page. Show all of `url`, ask, and only then open it in the user's browser.
 
-    Never fetch it yourself: what happens there is between the user and the page. `accept()` means that they agreed to go there.
+    Never fetch it yourself: what happens there is between the user and the page. `accept()` means that the user agreed to open it.
     """
 
     message: str
     url: str = field(repr=False)
     elicitation_id: str = field(default="", repr=False)
-    """By which `notifications/elicitation/complete` says later that they are done there."""
+    """The id that `notifications/elicitation/complete` has when the user is done there."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> UrlElicitationRequest:
-        """Read it from the wire. Raises `McpError` for what is no address to send a user to."""
+        """Read a request from the wire. Raises `McpError` for a URL that is not http(s)."""
         url: Any = params.get("url")
         if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
-            raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation is an http(s) address")
+            raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation must be an http(s) URL")
         return cls(str(params.get("message", "")), url, str(params.get("elicitationId", "")), params)
 
     def accept(self) -> Accepted[None]:
-        """The user has agreed to go there."""
+        """The user agreed to open the page."""
         return Accepted(None)
 
     def to_result(self, said: Any) -> dict[str, Any]:
-        """The result for the server, of whatever a handler returned."""
+        """The result for the server, from a function's return value."""
         return {"action": elicitation_decision(said, self.accept).action}
 
 
 def elicitation_decision(said: Any, accept: Any) -> Elicited[Any]:
-    """What the user decided. True accepts, False declines, and nothing is no answer. Raises `TypeError` for what is none of these."""
+    """The user's decision from a function's return value. True accepts, False declines, None cancels. Raises `TypeError` for others."""
     match said:
         case Accepted() | Declined() | Dismissed():
             return said  # pyright: ignore[reportUnknownVariableType] - of anything
@@ -421,21 +421,19 @@ def elicitation_decision(said: Any, accept: Any) -> Elicited[Any]:
             return Dismissed()
         case _:
             kind = type(said).__name__
-            raise TypeError(
-                f"answer with request.accept(…), request.decline() or request.cancel(); {kind} is none of them"
-            )
+            raise TypeError(f"answer with request.accept(…), request.decline() or request.cancel(), not {kind}")
 
 
 # --- roots
 
 
 def roots_result(roots: Any) -> dict[str, Any]:
-    """The `roots/list` result of some places: paths, URIs, `Root`s."""
+    """The `roots/list` result for paths, URIs and `Root`s."""
     return {"roots": [_root(one) for one in ([roots] if isinstance(roots, str) else roots)]}
 
 
 def _root(one: Root | Path | str | Mapping[str, Any]) -> dict[str, Any]:
-    from pathlib import Path, PurePath  # noqa: PLC0415 - few have roots
+    from pathlib import Path, PurePath  # noqa: PLC0415 - few clients have roots
 
     if isinstance(one, Root):
         return {"uri": one.uri} | ({"name": one.name} if one.name else {})

@@ -1,7 +1,7 @@
-"""What a server may be asked, in Python's own words: lists, resources, prompts, completions, tasks; `client_tools` has the tools.
+"""`ClientMethods`: a client's methods for lists, resources, prompts, completions and tasks; `ClientTools` in `client` adds those for tools.
 
-Derive from `ClientMethods` what has a `line`. Every word raises `PeerError` when the server answers with an error, a `ClientError` when there is
-no answer of its, and `BadAnswer` when the answer is none.
+Subclasses have a `line`. Every method raises `PeerError` when the server answers with an error, a `ClientError` when it does not answer, and
+`BadAnswer` when its answer is invalid.
 """
 
 from __future__ import annotations
@@ -41,89 +41,87 @@ _logger: Final = logging.getLogger("greenroom.client")
 T = TypeVar("T")
 
 _SOON, _SELDOM = 0.05, 60.0
-"""How often a task is asked for, at most and at least, whatever the server would like."""
+"""The shortest and the longest pause between two `tasks/get`, whatever the server asks for."""
 _OFTEN_ENOUGH: Final = 1.0
 AS_SET: Final[Any] = ...
 
 
 class ClientMethods:
-    """The words. Beneath are `request` and `notify`, for what there is no word for."""
+    """The methods. `request` and `notify` send anything that has no method of its own."""
 
     _timeout: float | None = AS_SET
     _most_pages = 1000
 
     @property
     def line(self) -> Line:
-        """The way to the server, as actors use it."""
+        """The handle for requests to the server, as actors use it."""
         raise NotImplementedError
 
     @property
     def timeout(self) -> float | None:
-        """How long each request of this view may take; see `within`."""
+        """The timeout of each request of this view; see `within`."""
         return None if self._timeout is AS_SET else self._timeout
 
-    # --- how it is
+    # --- status
 
     @property
     def status(self) -> Status:
-        """How the connection is. Never blocks."""
+        """The connection's present status. Never blocks."""
         return self.line.status
 
     @property
     def welcome(self) -> ServerWelcome:
-        """All that the server last said of itself. Raises `NotReady` before that."""
+        """The server's part of the last handshake. Raises `NotReady` before the first."""
         found = self.line.welcome
         if found is None:
-            raise NotReady(
-                f"{self.line.name} has not said anything of itself yet: open the client first: `async with client:`"
-            )
+            raise NotReady(f"{self.line.name} is not connected yet: open the client first, with `async with client:`")
         return found
 
     @property
     def server_info(self) -> Mapping[str, Any]:
-        """Who the server says it is: `name`, `version`, and perhaps more."""
+        """The server's `name` and `version`, and perhaps more."""
         return self.welcome.server_info
 
     @property
     def server_capabilities(self) -> Mapping[str, Any]:
-        """What the server says it can do."""
+        """The capabilities that the server declares."""
         return self.welcome.capabilities
 
     @property
     def protocol_version(self) -> str:
-        """The revision that was agreed on."""
+        """The negotiated protocol revision."""
         return self.welcome.version
 
     @property
     def instructions(self) -> str | None:
-        """What the server says for a model that uses it."""
+        """The server's instructions for a model that uses it."""
         return self.welcome.instructions
 
-    # --- anything
+    # --- any request
 
     def options(self) -> dict[str, Any]:
-        """What every request of this view is sent with."""
+        """The options of every request of this view."""
         return {} if self._timeout is AS_SET else {"timeout": self._timeout}
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask anything: the result as it came."""
+        """Send any request. Returns the result as it came."""
         return await self.line.request(
             method, None if params is None else sendable(f"the params of {method}", params), **self.options()
         )
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell anything."""
+        """Send any notification."""
         await self.line.notify(method, None if params is None else sendable(f"the params of {method}", params))
 
     async def ping(self) -> float:
-        """Whether it answers: after how many seconds."""
+        """Ping the server. Returns the seconds until its answer."""
         loop = asyncio.get_running_loop()
         before = loop.time()
         await self.request("ping")
         return loop.time() - before
 
     async def set_log_level(self, level: LogLevel) -> None:
-        """Which log messages are wanted: of that level, and graver ones. It is said again after a reconnect."""
+        """Set the lowest level of log messages to receive. It is set again after a reconnect."""
         if level not in LOG_LEVELS:
             raise ValueError(f"level is one of {', '.join(get_args(LogLevel))}, not {level!r}")
         keep: Any = getattr(self.line, "set_level", None)
@@ -133,18 +131,18 @@ class ClientMethods:
             await keep(level, **self.options())
 
     async def notify_roots_list_changed(self) -> None:
-        """Tell the server that your roots are others now; it asks for them when it wants to know."""
+        """Notify the server that your roots have changed; it asks for them when it needs them."""
         await self.notify("notifications/roots/list_changed")
 
     def subscribe(self, uri: str) -> Updates:
-        """Updates of a resource: ``async with client.subscribe(uri) as updates: async for told in updates``.
+        """Updates of a resource: ``async with client.subscribe(uri) as updates: async for update in updates``.
 
-        After a reconnect it is subscribed to again, and `told.gap` says that something may have been missed.
+        After a reconnect the subscription is renewed, and an update with `gap` says that some may have been missed.
         """
         return self.line.subscribe(uri)
 
     def listen(self, *methods: str) -> Updates:
-        """Notifications of these methods, or of all, as `subscribe` has those of one resource."""
+        """Notifications with these methods, or all; used as `subscribe` is."""
         return self.line.listen(*methods)
 
     # --- lists
@@ -194,25 +192,23 @@ class ClientMethods:
             if cursor is None:
                 return found
             if cursor in seen:
-                raise TooManyPages(
-                    f"{self.line.name} goes round in circles: it has given the cursor {cursor[:64]!r} twice"
-                )
+                raise TooManyPages(f"{self.line.name} lists in a circle: it has given the cursor {cursor[:64]!r} twice")
             seen.add(cursor)
-        raise TooManyPages(f"{self.line.name} has more than {self._most_pages} pages of it")
+        raise TooManyPages(f"{self.line.name} has more than {self._most_pages} pages in one list")
 
     def _log_problems(self, page: Page[T]) -> Page[T]:
         for problem in page.problems:
-            _logger.warning("%s lists what cannot be read, and is left out: %s", self.line.name, problem)
+            _logger.warning("%s lists an invalid entry, which is left out: %s", self.line.name, problem)
         return page
 
     # --- resources, prompts, completions
 
     async def read_resource(self, uri: str) -> ResourceReply:
-        """What is in a resource: `.text`, `.blob`, or one contents after the other."""
+        """Read a resource: `.text`, `.blob`, or all `.contents`."""
         return read_contents(await self.request("resources/read", {"uri": uri}))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> PromptReply:
-        """A prompt with these arguments. Arguments of prompts are texts: what is none travels as its JSON."""
+        """Get a prompt with these arguments. Prompt arguments are texts; other values are sent as JSON."""
         given = {**(arguments or {}), **more}
         texts = {key: json_text(value) for key, value in given.items() if value is not None}
         return read_prompt(await self.request("prompts/get", {"name": name} | ({"arguments": texts} if texts else {})))
@@ -224,9 +220,9 @@ class ClientMethods:
         value: str = "",
         known: Mapping[str, str] | None = None,
     ) -> Completion:
-        """How an argument of a prompt, or a variable of a resource template, could go on from `value`.
+        """Completions of `value` for an argument of a prompt, or a variable of a resource template.
 
-        `of` is the definition, a prompt's name, or a template's URI. `known` are the arguments that are filled in already.
+        `of` is the definition, a prompt's name, or a template's URI. `known` are the arguments that have values already.
         """
         params: dict[str, Any] = {"ref": _reference(of), "argument": {"name": argument, "value": value}}
         if known:
@@ -236,7 +232,7 @@ class ClientMethods:
     # --- tasks
 
     async def tasks_list(self) -> list[RemoteTask]:
-        """All tasks that the server keeps for us."""
+        """All tasks that the server keeps for this client."""
         return await self._all(self.tasks_list_page)
 
     async def tasks_list_page(self, cursor: str | None = None) -> Page[RemoteTask]:
@@ -244,19 +240,19 @@ class ClientMethods:
         return read_tasks(await self.request("tasks/list", _cursor_params(cursor)))
 
     async def tasks_get(self, task: RemoteTask | str) -> RemoteTask:
-        """How a task stands."""
+        """The state of a task."""
         return read_task(await self.request("tasks/get", {"taskId": _id(task)}))
 
     async def tasks_cancel(self, task: RemoteTask | str) -> RemoteTask:
-        """Have it stopped. Raises `PeerError` (-32602) when it is over already."""
+        """Cancel a task. Raises `PeerError` (-32602) when it has ended already."""
         return read_task(await self.request("tasks/cancel", {"taskId": _id(task)}), "tasks/cancel")
 
     async def tasks_result(self, task: RemoteTask | str) -> ToolReply:
-        """What came of it, as soon as it is over: the server keeps the answer back until then, and may ask things meanwhile."""
+        """The result of a task. The server answers when the task has ended, and may send requests meanwhile."""
         return read_tool_reply(await self.request("tasks/result", {"taskId": _id(task)}))
 
     async def tasks_wait(self, task: RemoteTask | str) -> RemoteTask:
-        """Wait until it is over, however long that takes; it is asked for as often as the server likes, and as it says that it has moved."""
+        """Wait until a task has ended, without a time limit. It polls as often as the server asks for, and on each status notification."""
         async with self.listen("notifications/tasks/status") as updates:
             news = aiter(updates)
             heard: asyncio.Future[Any] | None = None

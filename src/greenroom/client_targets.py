@@ -1,4 +1,4 @@
-"""Whatever a server can be reached by, as a route: a URL, a command, a `Server` in this program, or a route itself."""
+"""Makes a route from a client's target: a URL, a command, a `Server` in this program, or a route."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def server_of(target: object) -> Server | None:
-    """The target, if it is a `Server` of this program. A program that has none has not loaded that module, and a client does not load it either."""
+    """The target, if it is a `Server` of this program. Looked up in `sys.modules`: a program without a server need not import the module for this."""
     module: Any = sys.modules.get("greenroom.server")
     ours = module is not None and isinstance(target, module.Server)
     return cast("Server", target) if ours else None
 
 
 def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Auth | None = None) -> Route:
-    """The route. Raises `ConfigError` that says what to write instead."""
+    """The route to this target. Raises `ConfigError`, which says what to write instead."""
     if isinstance(target, str) and target.lower().startswith(("http://", "https://")):
-        from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - a program needs none of it
+        from greenroom.transports.client.http_route import HttpRoute  # noqa: PLC0415 - a command needs none of it
 
         return HttpRoute(target, headers=headers, credentials=_credentials(auth, target))
     if headers or auth is not None:
@@ -75,20 +75,20 @@ def _target_help(target: Any) -> str:
         if text.endswith(".py"):
             return f"{text} is a file: write Command(sys.executable, {text!r})"
         if "://" in text:
-            return f"{text.partition('://')[0]}:// is no way to a server: there are http:// and https://"
+            return f"{text.partition('://')[0]}:// is not supported: write a URL with http:// or https://"
         words = ", ".join(map(repr, text.split())) or "…"
-        return f"{text!r} is no URL; for a program write Command({words})"
-    return f"a server is a URL, a Command(…), a Server or a route; not {target!r}"
+        return f"{text!r} is not a URL; for a program write Command({words})"
+    return f"a target is a URL, a Command(…), a Server or a route, not {target!r}"
 
 
 def name_of(target: Target, route: Route) -> str:
-    """What the server is called here, unless its user says otherwise."""
+    """The default name of the server at this target."""
     server = server_of(target)
     return route.description if server is None else server.settings.name
 
 
 def origin_of(route: Route) -> str:
-    """What makes a server that one and no other: its command and the folder where that runs, its address, or its name in this program. Not to be shown."""
+    """The identity of a server: its command and working directory, its address, or its name in this program. It may contain secrets: not to be shown."""
     words: Sequence[str] = getattr(route, "words", ())
     if not words:
         return route.description
@@ -103,24 +103,24 @@ def _here() -> str:
 
 
 class InProcessServer:
-    """A server of this program, and whether it is ours to keep running."""
+    """A server of this program as a target, which is started and stopped with its clients unless the program runs it itself."""
 
     def __init__(self, server: Server) -> None:
-        """The server whose company it is."""
+        """`server` is the target."""
         self._server = server
-        self._runner = server._runner  # noqa: SLF001 - the client of a server in the same program lives with it
+        self._runner = server._runner  # noqa: SLF001 - a client of a server in the same program shares its runner
         self._name = server.company.name("company")
         self._held = False
         self._wanted = False
         self._entering: asyncio.Task[None] | None = None
 
     def route(self) -> MemoryRoute:
-        """The way to it. Each connection has it run."""
+        """The route to it; each new connection starts the server if need be."""
         company = self._server.company
         return MemoryRoute(company, prepare=self.prepare, description=company.settings.name)
 
     async def enter(self) -> None:
-        """Have it run, unless its owner sees to that."""
+        """Start it, unless the program runs it itself."""
         self._wanted = True
         held = self._runner.is_active or node_of(asyncio.get_running_loop()) is None or whereis(self._name) is None
         if self._held:
@@ -134,7 +134,7 @@ class InProcessServer:
                 raise
 
     def begin(self) -> None:
-        """The same, without waiting for it: one that does not start is for its connection to tell, and to try again."""
+        """The same without waiting. If the start fails, the connection reports that and tries again."""
         self._wanted = True
         _ = self._enter()  # a task of its own
 
@@ -145,7 +145,7 @@ class InProcessServer:
         return self._entering
 
     async def leave(self) -> None:
-        """Let the company go: it is not needed any more."""
+        """Release the server."""
         self._wanted = False
         entering, self._entering = self._entering, None
         if entering is not None and not entering.done():
@@ -156,7 +156,7 @@ class InProcessServer:
             await self._runner.release()
 
     async def prepare(self) -> None:
-        """Before each session: it may have been stopped, or may not have started."""
+        """Called before each session: start the server if it does not run."""
         starting = self._entering is not None and not self._entering.done()
         if starting or (self._wanted and whereis(self._name) is None):
             await asyncio.shield(self._enter())
@@ -166,4 +166,4 @@ class InProcessServer:
 
 def _retrieve_error(entering: asyncio.Task[None]) -> None:
     if not entering.cancelled():
-        entering.exception()  # the connection that waits for it tells
+        entering.exception()  # marks the error as retrieved: the connection that waits for the start reports it

@@ -1,14 +1,14 @@
-"""`Host`: what a program writes to use many servers at once, for itself or for its model.
+"""`Host`: the client of many servers at once, for a program or for its model.
 
 ::
 
     async with Host({"git": Command("uvx", "mcp-server-git"), "web": "http://127.0.0.1:8000/mcp"}) as host:
         log = await host.call("git:log", {"n": 3})
         tools = await host.to_anthropic()             # or to_openai(): names that the provider takes
-        answer = await host.run(block)                # what the model wanted done, in the provider's own shape
+        answer = await host.run(block)                # run a model's call, and answer in the provider's format
 
-It is no process. Behind it is a federation, whose servers are each kept by a supervisor of its own: one that does not come up, dies or hangs
-affects no other. Servers are added, replaced and removed while it runs.
+It is not a process itself. Behind it is a federation, with a supervisor for each server: one that does not start, dies or hangs affects no
+other. Servers can be added, replaced and removed while it runs.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ __all__ = [
 def _from_router(
     word: Callable[Concatenate[ToolRouter, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Host, P], Coroutine[Any, Any, T]]:
-    """A word of the host's agent as one of the host, once that is open; with its signature and what is written of it."""
+    """A method of the tool router as one of the host, with its signature and docstring; it raises unless the host is open."""
     name = word.__name__
 
     @wraps(word)
@@ -124,9 +124,9 @@ def _from_router(
     },
 )
 class Host(HostFiles):
-    """Many servers, by ids that a program gives them."""
+    """The client of many servers, by ids that the program gives them."""
 
-    def __init__(  # noqa: PLR0913 - which servers, how their tools are called, and a function for each thing that they may ask or say
+    def __init__(  # noqa: PLR0913 - the servers, the policies for their tools, and a callback for each kind of server message
         self,
         servers: Mapping[str, SomeServer] | None = None,
         *,
@@ -148,17 +148,17 @@ class Host(HostFiles):
         patience: float = PATIENCE,
         name: str = "host",
     ) -> None:
-        """`servers` are URLs, commands, `Server`s, routes, or an `UpstreamSpec` where more is to be said of one.
+        """`servers` are URLs, commands, `Server`s, routes, or `UpstreamSpec`s for servers with options of their own.
 
-        `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, and get the server's id first: `elicitation(server, request)`. `pins` are a file
-        or a mapping, and by `policy` a tool that is not as it was pinned is only reported, or refused. `consent` is what each call by a tool's
-        full name passes, and each question for the user; `server(id)` is the program's own hand, and passes none. `limits` are how much a model
-        is given of an answer. `patience` is how long a catalogue, or a call, waits for a server that is just being
-        started; where that has failed none waits.
+        `sampling`, `elicitation`, `url_elicitation`, `roots` and `on_log` are as a client's, with the server's id as first argument:
+        `elicitation(server, request)`. `pins` are a file or a mapping; by `policy` a tool that differs from its pin is reported, or refused.
+        `consent` decides about each call by a tool's full name, and each question for the user; calls by `server(id)` are the program's own and
+        need none. `limits` bound how much of a result a model gets. `patience` is how long a catalogue, or a call, waits for a server that is
+        being started; after a failed attempt they do not wait.
 
-        `settings`, `isolation` and `away` are those of servers that are given without an `UpstreamSpec`. `away` is what becomes of the tools of a
-        server that cannot be reached: "mark" says so in their descriptions, "withdraw" does not list them, "keep" changes nothing. `isolation="process"` keeps the connection to each
-        in a process of its own, an `ConnectionProcess` those to all of them in one.
+        `settings`, `isolation` and `away` hold for servers that are given without an `UpstreamSpec`. `away` says how tools of an unreachable server
+        are listed: "mark" notes it in their descriptions, "withdraw" does not list them, "keep" changes nothing. With `isolation="process"`
+        each connection runs in a process of its own, with a `ConnectionProcess` all of them in that one.
         """
         self._answers: dict[str, Any] = {
             "sampling": sampling,
@@ -175,7 +175,7 @@ class Host(HostFiles):
         check_away(away)
         self._away: Away = away
         self.limiter = None if limits is None else OutputLimiter(limits, Spill())
-        """What cuts answers for a model, if anything does."""
+        """Cuts results for a model; None without limits."""
         if consent is not None:
             if not isinstance(cast("object", consent), Consent):
                 raise ConfigError(
@@ -183,7 +183,7 @@ class Host(HostFiles):
                 )
             consent.origin = self._origin
         self.consent = consent
-        """Decides which calls may be made, and which the user is asked about first; None when the program decides that itself."""
+        """Decides which calls are allowed, and which the user is asked about; None when the program decides itself."""
         self._separator = separator
         self._in_process: dict[str, InProcessServer] = {}
         self._incarnations: dict[str, int] = {}
@@ -194,7 +194,7 @@ class Host(HostFiles):
             guest = _in_process_server(server)
             self._settle(id, self._spec(id, server, guest), guest)
         self.federation = Federation(self._specs, name=name, patience=patience)
-        """The servers as actors have them."""
+        """The federation of the servers, as actors use it."""
         self._pin_file = pins if isinstance(pins, str | os.PathLike) else None
         self.router = ToolRouter(
             self.federation,
@@ -207,10 +207,10 @@ class Host(HostFiles):
             consent=consent,
             limiter=self.limiter,
         )
-        """All tools as one set."""
+        """The router for the tools of all servers."""
         self.router.misconfigured = self._misconfigured
         self.resource_lists = ResourceListCache(lambda id: self.server(id).line)
-        """What resources its servers have, by what was asked for so far."""
+        """The resources of the servers that were listed so far."""
         self._server_views: dict[str, HostedServer] = {}
         self._receptions: list[GuestListener] = []
         self._runner = ChildRunner(self.child_spec)
@@ -218,11 +218,11 @@ class Host(HostFiles):
         self._outside_opens = 0
 
     def __repr__(self) -> str:
-        return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'nobody'}>"
+        return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'no servers'}>"
 
     def _spec(self, id: str, server: SomeServer, guest: InProcessServer | None) -> UpstreamSpec:
         if not id or self._separator in id:
-            raise ConfigError(f"a server's id is a text without {self._separator!r} in it, not {id!r}")
+            raise ConfigError(f"a server's id is a text without {self._separator!r}, not {id!r}")
         if isinstance(server, UpstreamSpec):
             spec = server
         else:
@@ -231,7 +231,7 @@ class Host(HostFiles):
         return spec if spec.handler is not None else replace(spec, handler=lambda: self._handler(id))
 
     def _settle(self, id: str, spec: UpstreamSpec, guest: InProcessServer | None) -> InProcessServer | None:
-        """It has its place: from now on callers that ask for that id are sent there. Returns the guest that ran for the one before."""
+        """Register the server under this id. Returns the in-process server that it replaces, if any."""
         before = self._in_process.pop(id, None)
         if guest is not None:
             self._in_process[id] = guest
@@ -253,7 +253,7 @@ class Host(HostFiles):
 
     @property
     def mentions(self) -> MentionReader:
-        """`@server:resource` as a user types it: completed, and read. Lists are asked for when they are first wanted."""
+        """Completes and reads mentions (`@server:resource`) as users type them. Lists are fetched at their first use."""
         return MentionReader(self.resource_lists, lambda: self._specs, self._read, self._complete)
 
     async def _read(self, id: str, uri: str) -> ResourceReply:
@@ -264,10 +264,10 @@ class Host(HostFiles):
     ) -> Sequence[str]:
         return (await self.server(id).complete({"type": "ref/resource", "uri": template}, name, prefix, known)).values
 
-    # --- life
+    # --- open and close
 
     def child_spec(self) -> ChildSpec[Any]:
-        """All of it as a child of any supervisor; it then needs no `async with`."""
+        """The host as a child of any supervisor, without `async with`."""
         spec = self.federation.child_spec()
         if self._receptions:
             spec = with_guests(self.federation, self._receptions)
@@ -277,13 +277,13 @@ class Host(HostFiles):
     def admit_guests(
         self, key: bytes | str | os.PathLike[str], *, address: str | None = None, most_guests: int = 64
     ) -> GuestListener:
-        """Let Thespian programs in, over a keyed link, while the host is open: see `greenroom.thespian`. They may ask all servers.
+        """Accept Thespian programs over an authenticated link while the host is open: see `greenroom.thespian`. They may call all servers.
 
-        `key` is a file that its owner alone can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a name of this
-        machine alone, which what is returned knows.
+        `key` is a file that only its owner can read, or bytes. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a local
+        name, which the returned object has.
         """
         if self._opens:
-            raise ConfigError("guests are admitted before the host is opened")
+            raise ConfigError("call admit_guests before the host is opened")
         asked, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
         reception = GuestListener(asked, key, address=address, most_guests=most_guests, name=name)
         self._receptions.append(reception)
@@ -297,9 +297,9 @@ class Host(HostFiles):
         await self.close()
 
     async def open(self) -> None:
-        """Begin with all servers, and wait for none. Each time that it is opened it has to be closed.
+        """Start all servers, without waiting for them. Each `open` needs a `close`.
 
-        A host that runs already, as the child of another supervisor, is used as it is.
+        A host that already runs as the child of another supervisor is used as it is.
         """
         if not self._opens and self._runs and not self._runner.is_active:
             self._outside_opens += 1
@@ -316,7 +316,7 @@ class Host(HostFiles):
         self._opens += 1
 
     async def close(self) -> None:
-        """Let go of it. What is under way gets `ClientClosed`."""
+        """Undo one `open`; the last one stops the host, and requests under way fail with `ClientClosed`."""
         if self._outside_opens:
             self._outside_opens -= 1
             return
@@ -343,17 +343,17 @@ class Host(HostFiles):
 
     @property
     def _runs(self) -> bool:
-        # Between two managers it runs all the same: the next one may have read by then what it has to begin with.
+        # Not the manager: between two managers the federation runs, and the next one may have read its initial servers already.
         return (
             node_of(asyncio.get_running_loop()) is not None and whereis(self.federation.name("federation")) is not None
         )
 
-    # --- which servers are in it
+    # --- servers
 
     async def add(self, id: str, server: SomeServer) -> None:
-        """One more. It need not be reachable yet. Raises `AlreadyRegistered`."""
+        """Add a server. It need not be reachable yet. Raises `ConfigError` or `AlreadyRegistered` for an id in use."""
         if id in self._specs:
-            raise ConfigError(f"there is a server called {id!r}: replace it, or remove it first")
+            raise ConfigError(f"there is a server {id!r} already: replace it, or remove it first")
         guest = _in_process_server(server)
         spec = self._spec(id, server, guest)
         if self._runs:
@@ -364,9 +364,9 @@ class Host(HostFiles):
         self._settle(id, spec, guest)
 
     async def replace(self, id: str, server: SomeServer, *, ready_within: float = 30.0, keep_old: bool = False) -> None:
-        """Another one under the same id. What is under way comes to its end on the old one.
+        """Replace the server under an id. Requests under way finish on the old one.
 
-        With `keep_old`, a new one that is not ready in time is given up, and `Unavailable` raised.
+        With `keep_old` a new one that is not ready in time is stopped, and `Unavailable` raised.
         """
         self._known(id)
         guest = _in_process_server(server)
@@ -389,7 +389,7 @@ class Host(HostFiles):
     async def _drain_replaced(
         self, id: str, turn: int, grace: float, old: Upstream | None, guest: InProcessServer | None
     ) -> None:
-        """A server was replaced. One of this program goes on to run until the calls of it have ended: to stop it is to end them."""
+        """Wait until the calls to a replaced server have ended, then release it: stopping an in-process server ends its calls."""
         going = [depart(id, turn, grace) for depart in self._departures]
         if old is not None:
             going.append(self.federation.wait_departed(old))
@@ -400,7 +400,7 @@ class Host(HostFiles):
                 await guest.leave()
 
     async def remove(self, id: str, grace: float | None = None) -> None:
-        """Remove a server. Calls under way, also those of a gateway's clients, have `grace` seconds (by default its spec's), then get `ClientClosed`.
+        """Remove a server. Calls under way, also those of a gateway's clients, have `grace` seconds (by default its spec's), then fail with `ClientClosed`.
 
         Returns when its connections and processes have ended. Raises `UnknownServer`.
         """
@@ -419,7 +419,7 @@ class Host(HostFiles):
             await guest.leave()
 
     def _at_rest(self, id: str, spec: UpstreamSpec | None) -> None:
-        """While nothing runs there is no process to tell: it is as if the federation had been made so."""
+        """Change the initial servers of a host that does not run: there is no process to call."""
         upstream = self.federation.members.get(id)
         if upstream is not None:
             self.federation.unregister(upstream)
@@ -427,11 +427,11 @@ class Host(HostFiles):
         self.federation.initial = first if spec is None else {**first, id: spec}
 
     def has(self, id: str) -> bool:
-        """Whether there is such a server."""
+        """Whether there is a server with this id."""
         return id in self._specs
 
     async def forget(self, id: str) -> None:
-        """End the server with that id in the federation that is not known here: a caller was interrupted while adding it."""
+        """Stop a server of the federation that is not registered here, because its `add` was interrupted."""
         if id not in self._specs and id in self.federation.members and self._runs:
             await self.federation.stop(id, 0.0)
 
@@ -444,7 +444,7 @@ class Host(HostFiles):
         return {id: why for id, why in self._failures().items() if id not in self._specs}
 
     def server(self, id: str) -> HostedServer:
-        """One server, with all the words of a client. Raises `UnknownServer`."""
+        """One server, with all methods of a client. Raises `UnknownServer`."""
         self._known(id)
         words = self._server_views.get(id)
         if words is None:
@@ -454,42 +454,42 @@ class Host(HostFiles):
     def connection(
         self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
     ) -> tuple[ChildSpec[Any], Line]:
-        """Another connection to one of the servers, for one caller: the child that keeps it, and the line.
+        """One more connection to a server, for one caller: its child spec, and its line.
 
-        Where callers have logins of their own, it shows that of `caller`. Raises `UnknownServer`, `CallerNotSignedIn`.
+        Where each caller has its own login, it uses that of `caller`. Raises `UnknownServer`, `CallerNotSignedIn`.
         """
         self._known(id)
         return self.federation.extra_connection(id, replace(self._specs[id].personal(caller), handler=lambda: handler))
 
     def per_caller(self, id: str) -> bool:
-        """Whether each caller of a gateway shows a login of its own to this server."""
-        upstream = self.federation.members.get(id)  # while a server is replaced, this is the next one already
+        """Whether each caller of a gateway has its own login at this server."""
+        upstream = self.federation.members.get(id)  # both: during a replacement this may be the new server already
         specs = (self._specs.get(id), None if upstream is None else upstream.spec)
         return any(spec is not None and spec.caller_auth is not None for spec in specs)
 
     def most_pages(self, id: str) -> int:
-        """How many pages a list of this server may have. Raises `UnknownServer`."""
+        """The most pages of a list of this server. Raises `UnknownServer`."""
         self._known(id)
         return self._specs[id].settings.max_pages
 
     def incarnation(self, id: str) -> int:
-        """Which server it is that has this id now: another number after it was replaced. Raises `UnknownServer`."""
+        """A number that changes when the server with this id is replaced. Raises `UnknownServer`."""
         self._known(id)
         return self._incarnations[id]
 
     def on_departure(self, depart: Callable[[str, int, float], Awaitable[None]]) -> None:
-        """Call `depart` with the id, the turn and the seconds of grace of each server that is removed or replaced from now on."""
+        """Call `depart` with the id, the incarnation and the grace in seconds of each server that is removed or replaced."""
         self._departures.append(depart)
 
     # --- tools
 
     async def catalogue(self) -> ToolCatalogue:
-        """All tools, whose they are, which servers are left out and why, and what has become of what was pinned."""
+        """The catalogue: all tools with their servers, the servers that are left out and why, and the comparison with the pins."""
         self.check_open()
         return await self.router.catalogue()
 
     async def tools(self) -> list[Tool]:
-        """All tools under their names here. Raises `ToolCollision`."""
+        """All tools under their full names. Raises `ToolCollision`."""
         self.check_open()
         return list(read_page(Tool, {"tools": await self.router.list_tools()}).items)
 
@@ -514,7 +514,7 @@ class Host(HostFiles):
     async def call(
         self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any
     ) -> Any:
-        """Call a tool for its value, as a client's `call` does. Raises what that raises, `InvalidArguments`, and what a wrong name raises."""
+        """Call a tool by its full name, and return its value, as a client's `call`. Raises as that, `InvalidArguments`, and the errors of wrong names."""
         self.check_open()
         given = {**(arguments or {}), **more}
         tool = await self.router.checked(name, given)
@@ -530,7 +530,7 @@ class Host(HostFiles):
         timeout: float | None = AS_SET,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolReply:
-        """Call a tool, and have all that it answered. Arguments that do not fit are raised, or are a reply, as `invalid` says."""
+        """Call a tool by its full name, and return the whole reply. Invalid arguments raise, or make an error reply, as `invalid` says."""
         self.check_open()
         given = dict(arguments or {})
         try:
@@ -545,11 +545,11 @@ class Host(HostFiles):
     # --- resources and prompts
 
     async def resources(self) -> list[Resource]:
-        """All resources of the servers that have said what they offer, by URIs that say whose they are: `git:file:///x`."""
+        """All resources of the servers whose lists are known, by URIs with the server's id: `git:file:///x`."""
         return await self._listed(Resource, "resources", "resources", "uri")
 
     async def resource_templates(self) -> list[ResourceTemplate]:
-        """All templates, likewise."""
+        """All resource templates, likewise."""
         return await self._listed(ResourceTemplate, "templates", "resourceTemplates", "uriTemplate")
 
     async def prompts(self) -> list[Prompt]:
@@ -557,17 +557,17 @@ class Host(HostFiles):
         return await self._listed(Prompt, "prompts", "prompts", "name")
 
     async def read_resource(self, uri: str) -> ResourceReply:
-        """What is in a resource, by its URI here."""
+        """Read a resource by its URI with the server's id."""
         words, own = self._split(uri)
         return await words.read_resource(own)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any] | None = None, /, **more: Any) -> PromptReply:
-        """A prompt with these arguments, by its name here."""
+        """Get a prompt with these arguments, by its full name."""
         words, own = self._split(name)
         return await words.get_prompt(own, arguments, **more)
 
     async def _listed(self, kind: type[Listed], part: Part, member: str, key: str) -> list[Listed]:
-        """What they offer, once all of them have listed it: where it was not wanted before, they are asked only now."""
+        """The entries of one list of all servers; a list that was not kept before is fetched now."""
         self.check_open()
         for id, error in (await self.federation.listed(part, timeout=self.router.patience)).items():
             _log.warning("the %s of %s are left out: %s", part, id, error)
@@ -595,12 +595,12 @@ class Host(HostFiles):
     # --- pins
 
     async def pin_report(self) -> PinReport | None:
-        """What has become of the tools that were pinned; None when there are no pins."""
+        """The comparison of the tools with the pins; None without pins."""
         self.check_open()
         return (await self.router.catalogue()).pins
 
     async def pin(self) -> Pins:
-        """Approve of all tools as they are now: those of servers that are away stay as they were pinned. Written to the file, if there is one."""
+        """Pin all tools as they are now; tools of unreachable servers keep their pins. Written to the pin file, if there is one."""
         self.check_open()
         offered = self._offered("tools")
         known = {id for id in self.federation.ids() if self.federation.known(id) is not None}
@@ -612,22 +612,22 @@ class Host(HostFiles):
         self.router.pins = pins
         return pins
 
-    # --- how they are
+    # --- status
 
     def status(self) -> dict[str, UpstreamStatus]:
-        """How each of them is: its state, and why it is not ready."""
+        """The status of each server: its state, and why it is not ready."""
         return self.federation.statuses()
 
     def watch(self) -> AsyncGenerator[UpstreamStatus]:
-        """How each of them is, and each change of that."""
+        """The status of each server, then each change, without end."""
         return self.federation.watch()
 
     def changes(self) -> AsyncGenerator[OfferingChange]:
-        """What is different in what they offer, from now on."""
+        """The changes of the servers' lists, from now on without end."""
         return self.federation.changes()
 
     def retry(self, id: str) -> None:
-        """Try now: whatever was parked, backs off or has its breaker open. Calls and the next catalogue wait for it, as for a first start."""
+        """Connect to a server now: out of parking, backoff or an open breaker. Calls and the next catalogue wait for it, as for a first start."""
         self.router.wait_again_for(id)
         self.federation.retry(id)
 
@@ -639,7 +639,7 @@ def _in_process_server(server: SomeServer) -> InProcessServer | None:
 
 @asynccontextmanager
 async def _keep_running(guest: InProcessServer | None) -> AsyncGenerator[None]:
-    """Have it begin to run, and go on to, unless what follows fails."""
+    """Start the in-process server for the block, and release it again if the block fails."""
     if guest is None:
         yield
         return
@@ -652,7 +652,7 @@ async def _keep_running(guest: InProcessServer | None) -> AsyncGenerator[None]:
 
 
 def _check_servers(servers: Any) -> Mapping[str, SomeServer] | None:
-    """Servers by ids. Raises `ConfigError` for what has none."""
+    """Check that servers are given by id. Raises `ConfigError`."""
     if servers is None or isinstance(servers, Mapping):
         return cast("Mapping[str, SomeServer] | None", servers)
     raise ConfigError(f'a host has servers by ids, as in Host({{"notes": server}}), not {servers!r}')
@@ -664,7 +664,7 @@ def _pins(given: SomePins | None) -> Pins | None:
     return Pins.load(given) if isinstance(given, str | os.PathLike) else Pins(given)
 
 
-# --- Guests of a host and of a server: what `admit_guests` adds to their trees.
+# --- Guests (Thespian programs) of a host and of a server: what `admit_guests` adds to their trees.
 
 _INTENSITY, _PERIOD = 5, 10.0
 

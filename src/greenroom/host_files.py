@@ -1,4 +1,4 @@
-"""`Host.from_config`: a host whose servers stand in files, and follow them."""
+"""`Host.from_config`: a host whose servers come from configuration files, and follow their changes."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ if TYPE_CHECKING:
     from greenroom.config.host_config import HostConfig, ServerConfig
 
 WATCH = 1.0
-"""How often files are looked at, in seconds, where nothing else is said."""
+"""The default interval in seconds at which files are checked for changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """How one configured server is."""
+    """The state of one configured server."""
 
     name: str
     state: Literal["connected", "connecting", "needs_sign_in", "failed", "disabled"]
     reason: str = ""
-    """Why it failed: what is wrong with its configuration, or what happened."""
+    """Why it failed: the mistake in its configuration, or the error."""
     next_attempt: float | None = None
-    """In how many seconds it is tried again: 0 while an attempt is under way, None when no attempt is due."""
+    """Seconds until the next attempt: 0 while one is under way, None when none is due."""
     in_progress: int = 0
-    """How many calls are under way at it, or wait for their turn."""
+    """Calls that are under way or queued."""
     sign_in_url: str = ""
-    """Where a user has to sign in first, if that is what is missing."""
+    """The URL at which a user has to sign in first; empty if that is not the problem."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.state}{f' ({self.reason})' if self.reason else ''}"
 
 
 class HostFiles:
-    """What a host has of its files. `Host` has the servers."""
+    """The part of a host that follows configuration files. Base class of `Host`."""
 
     limiter: OutputLimiter | None
     consent: Consent | None
     federation: Federation
     _config_sync: ConfigSync | None = None
     _follows = False
-    """Whether the rules in the files are those of its consent; else they deny, and no more."""
+    """Whether the files' rules are those of its consent; otherwise only their denials hold."""
 
     @classmethod
-    def from_config(  # noqa: PLR0913 - where it is, what there is to fill in, and who signs in
+    def from_config(  # noqa: PLR0913 - the files, the values to fill in, and the sign-in
         cls,
         *paths: str | os.PathLike[str],
         watch: bool | float = False,
@@ -72,15 +72,15 @@ class HostFiles:
         only: Collection[str] | None = None,
         **options: Any,
     ) -> Self:
-        """A host of the servers in these files, the later ones before the earlier; without any, in the user's and in the project's.
+        """A host of the servers in these files, later ones overriding earlier ones; without any, in the user's and the project's files.
 
-        A file is `greenroom.toml`, or JSON as Claude, Cursor and VS Code have it. What is wrong with one server is logged, and keeps no other from
-        anything: `config.mistakes` has all of it, `reports()` how each server is. Only when no file can be read at all, `BadConfig` is raised.
-        With `watch` the files are looked at every second (or so many), and what has changed in them is done. `inputs` answer what VS Code would
-        ask for, `project` is the project's folder, `sign_in` makes what signs in at a server: without it that is a user with a browser, where one sits at
-        a terminal; else a server without a login fails at once, and says what to type. Without `consent` the rules in the files hold, and
-        where they ask, the answer is no; where there are none, everything is allowed that is as it was pinned. A `consent` with rules of its own
-        goes by those, and by what the files deny. `only` are the names of servers to have, where not all are wanted. `options` are a host's own.
+        A file is `greenroom.toml`, or JSON in the format of Claude, Cursor and VS Code. A mistake in one server is logged and affects no other:
+        `config.mistakes` has all of them, `reports()` the state of each server. `BadConfig` is raised only when no file can be read at all.
+        With `watch` the files are checked every second (or that many), and their changes applied. `inputs` answer the inputs of VS Code files,
+        `project` is the project's folder, `sign_in` makes the login for a server: by default a user with a browser signs in, if the program has
+        a terminal; otherwise a server without a login fails at once with what to type. Without `consent` the files' rules hold, and where they ask,
+        the answer is no; without rules every tool is allowed that matches its pin. A `consent` with rules of its own goes by those, and by what the
+        files deny. `only` are the names of the servers to include. `options` are those of `Host`.
         """
         from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
         from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - a host without files needs none of it
@@ -121,7 +121,7 @@ class HostFiles:
         return host
 
     def _apply_config(self, config: HostConfig) -> None:
-        """This holds from now on, of what is looked up at each call."""
+        """Apply the limits and rules of a configuration, which are read at each call."""
         if self.limiter is not None:
             self.limiter.limits = config.limits
         if self.consent is not None:
@@ -130,24 +130,24 @@ class HostFiles:
 
     def _files(self) -> ConfigSync:
         if self._config_sync is None:
-            raise ConfigError("this host was not made from files: Host.from_config(…)")
+            raise ConfigError("this host has no configuration files: make it with Host.from_config(…)")
         return self._config_sync
 
     @property
     def config(self) -> HostConfig:
-        """What holds. Raises `ConfigError` for a host that was not made from files."""
+        """The applied configuration. Raises `ConfigError` for a host that was not made from files."""
         return self._files().config
 
     async def reload(self, config: HostConfig | None = None) -> tuple[SyncStep, ...]:
-        """Have this configuration hold, or what the files say now. Returned when all servers are as they are wanted.
+        """Apply this configuration, or the files as they are now. Returns when all servers match it.
 
-        Only what is different is touched, and calls under way come to their end on the old server. Raises `BadConfig` when something is wrong with it;
-        then nothing is changed.
+        Only changed servers are touched, and their calls under way finish on the old server. Raises `BadConfig` for a configuration with
+        mistakes; then nothing is changed.
         """
         return await self._files().reload(config)
 
     def _failures(self) -> dict[str, str]:
-        """Servers of the files that could not be made, and why."""
+        """Configured servers that could not be made, and why."""
         sync = self._config_sync
         if sync is None:
             return {}
@@ -155,7 +155,7 @@ class HostFiles:
         return failures | {name: "; ".join(map(str, mistakes)) for name, mistakes in sync.config.failed.items()}
 
     def reports(self) -> dict[str, ServerReport]:
-        """How each configured server is: connected, failed and why, or disabled. One that failed is tried again all the while."""
+        """The state of each configured server. A failed one is retried all the time."""
         config, failures, standings = self._files().config, self._failures(), self.federation.statuses()
         found: dict[str, ServerReport] = {}
         for name in (*config.servers, *config.failed):
@@ -169,7 +169,7 @@ class HostFiles:
         return found
 
     async def started(self, within: float = 30.0) -> dict[str, ServerReport]:
-        """Wait until each configured server is connected, or has failed once; no longer than so many seconds."""
+        """Wait until each configured server is connected, or has failed once, for at most this many seconds."""
         reports = self.reports()
         with suppress(TimeoutError):
             async with asyncio.timeout(within):

@@ -1,4 +1,4 @@
-"""One server of a host, with all the words that a client has for its own: its line outlives the server's restarts and replacements."""
+"""`HostedServer`: one server of a host, with all methods of a client. Its line survives the server's restarts and replacements."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NOT_OPEN: Final = "the host is not open: write `async with host:` around what us
 
 
 class HostedServer(ClientTools):
-    """Made by `Host.server`."""
+    """One server of a host. Made by `Host.server`."""
 
     def __init__(self, federation: Federation, id: str) -> None:
-        """The federation, and the server's id in it."""
+        """`id` is the server's id in the federation."""
         self._federation = federation
         self._id = id
         self.output_schemas = _OfferedSchemas(federation, id)
@@ -36,7 +36,7 @@ class HostedServer(ClientTools):
 
     @property
     def line(self) -> Line:
-        """The way to the server."""
+        """The line to the server."""
         line = self._federation.line(self._id)
         if line is None and self._id in self._federation.initial:
             raise NotReady(NOT_OPEN)
@@ -45,23 +45,23 @@ class HostedServer(ClientTools):
         return line
 
     def _is_task_only(self, name: str) -> bool | None:
-        """Whether the server takes calls of this tool as tasks only: as its list says, which the federation keeps."""
+        """Whether this tool can only be called as a task, by the list that the federation keeps."""
         offering = self._federation.known(self._id)
         return None if offering is None else is_task_only(offering.tools.get(name))
 
     def _call_timeout(self) -> float | None:
-        """How long a call of a tool may take that says nothing of it."""
+        """The default timeout of tool calls."""
         return self._federation.timeout(self._id, "tools/call")
 
     def within(self, seconds: float | None) -> HostedServer:
-        """The same words with another deadline; None waits for ever."""
+        """The same server with another timeout for each request; None is no limit."""
         view = HostedServer(self._federation, self._id)
         view._timeout = seconds
         return view
 
 
 class _OfferedSchemas(OutputSchemas):
-    """What tools promise, from the lists that the federation keeps anyway; asked for where it has not had them yet."""
+    """Output schemas from the lists that the federation keeps; fetched where it has none yet."""
 
     def __init__(self, federation: Federation, id: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _OfferedSchemas(OutputSchemas):
         self._serial = 0
 
     def begin(self, name: str, words: ClientMethods) -> Callable[[], Awaitable[tuple[OutputSchema, bool]]]:
-        """What the tool of the server that has the id now promises: by the time of the reply another one may have it, or none."""
+        """The output schema at the time of the call: by the time of the reply the server may have been replaced or removed."""
         upstream = self._federation.members.get(self._id)
         if upstream is None:
             return super().begin(name, words)

@@ -1,8 +1,8 @@
-"""`server.tasks`: tasks that the program itself begins and ends, and a look at all others.
+"""`server.tasks`: tasks that the program itself creates and finishes, and access to all other tasks of a server.
 
-Work that is done elsewhere (a queue, another service, a person) is a task without a worker: `create` makes it for a session, whose peer then
-has all four methods for it, and `finish` or `fail` ends it. Everything here works from any thread and any coroutine: in a node's own loop it
-acts at once, from elsewhere it has that loop act and waits for it, which takes no longer than the loop's next turn.
+Work that is done outside (a queue, another service, a person) is a task without a worker: `create` makes it for a session, whose peer can then
+use all four task methods, and `finish` or `fail` ends it. All methods work from any thread and any coroutine: in the node's own loop they
+act directly; from elsewhere they run in that loop and block until its next iteration has done it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _NOT_FOUND: Final = object()
 
 
 class ServerTasks:
-    """Those of one server, wherever it runs."""
+    """The tasks of one server, in whichever node it runs."""
 
     def __init__(self, company: Company, nodes: Iterable[Node]) -> None:
-        """`nodes` are those that it has run in."""
+        """`nodes` are the nodes in which the server has run."""
         self._company = company
         self._nodes = nodes
 
-    # --- begin and end
+    # --- create and finish
 
     def create(self, session_id: str, name: str = "", *, method: str = "tools/call", ttl: float | None = None) -> str:
-        """A task of that session's peer, which works until it is ended: its id.
+        """Create a task for that session's peer. It is working until it is finished. Returns its id.
 
-        `ttl` is for how many seconds it is kept when it has ended. Raises `UnknownSession`, and `McpError` when the peer has too many.
+        `ttl` is how many seconds it is kept after its end. Raises `UnknownSession`, and `McpError` when the peer has too many.
         """
 
         def begin() -> Any:
@@ -67,30 +67,30 @@ class ServerTasks:
         return str(made)
 
     def finish(self, task_id: str, value: Any) -> bool:
-        """It is done, and this came of it: what a tool may return. False when it has ended already, or never was."""
+        """Finish a task with a value, as a tool returns it. False when it has ended already, or does not exist."""
         return self._tell(task_id, lambda record: value_outcome(record, value))
 
     def fail(self, task_id: str, error: str | McpError) -> bool:
-        """It has ended in an error."""
+        """Finish a task with an error."""
         told = error if isinstance(error, McpError) else McpError(ErrorCode.TOOL_ERROR, error)
         return self._tell(task_id, lambda _: error_outcome(told))
 
     def cancel(self, task_id: str, why: str = "by the server") -> bool:
-        """Cancel it: its result is not wanted any more. What runs for it is told, and ended."""
+        """Cancel a task. Its worker, if it has one, is notified and ended."""
         return self._tell(task_id, lambda _: CancelTask(why))
 
     def update(self, task_id: str, message: str | None) -> bool:
-        """Say how it goes, for peers that look."""
+        """Set the status message that peers see."""
         return self._tell(task_id, lambda _: TaskUpdate(message))
 
     # --- look
 
     def get(self, task_id: str) -> TaskRecord | None:
-        """How it stands."""
+        """The record of a task; None if it does not exist."""
         return self._company.tasks.store.get(task_id)
 
     def all(self, session_id: str | None = None) -> list[TaskRecord]:
-        """All of them, or those that were asked for in that session; the oldest first."""
+        """All tasks, or those of one session, oldest first."""
         found = self._company.tasks.store.list()
         return [each for each in found if session_id is None or each.session_id == session_id]
 
@@ -125,9 +125,9 @@ def _in_node(node: Node, act: Callable[[], T]) -> T:
     def run() -> None:
         try:
             done.set_result(node.context.run(act))
-        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             done.set_exception(error)
 
     if not node.call_from_thread(run):
-        raise RuntimeError("the server does not run any more")
+        raise RuntimeError("the server has stopped")
     return done.result(_PATIENCE)

@@ -1,11 +1,11 @@
-"""A client for programs without an event loop: the same words, and each waits for its answer.
+"""`SyncClient`: a client for programs without an event loop, with the same methods, which block until the answer.
 
 ::
 
     with SyncClient("http://127.0.0.1:8000/mcp") as client:
         days = client.call("forecast", city="Oslo", into=list[Day])
 
-Everything runs in a node behind a thread of its own, in which functions for sampling, elicitation and the like are called, too (a plain `def` in yet
+The connection runs in a node in a thread of its own, which also calls the functions for sampling, elicitation and so on (a plain `def` in
 another thread). Any number of threads may use one client.
 """
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def _blocking(
     word: Callable[Concatenate[ClientTools, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncMethods, P], T]:
-    """The same word for code that blocks: with its signature and what is written of it, and the answer itself as its result."""
+    """The blocking version of an async method, with its signature and docstring."""
     name = word.__name__
 
     @wraps(word)
@@ -58,10 +58,10 @@ def _iterate(told: AsyncIterable[T], node: BackgroundNode) -> Iterator[T]:
 
 
 class SyncMethods:
-    """The words of a client, for code that blocks."""
+    """The blocking methods of a client."""
 
     def __init__(self, words: ClientTools, node: BackgroundNode) -> None:
-        """`words` are a client's in that node."""
+        """`words` is the async client, which runs in that node."""
         self._methods = words
         self._node = node
 
@@ -74,7 +74,7 @@ class SyncMethods:
     def call(self, name: str, arguments: Mapping[str, Any] | None = ..., /, *, into: Any = ..., **more: Any) -> Any: ...
 
     def call(self, name: str, arguments: Mapping[str, Any] | None = None, /, *, into: Any = None, **more: Any) -> Any:
-        """Call a tool for its value. Raises `ToolFailed` and `BadAnswer`."""
+        """Call a tool, and return its value. Raises `ToolFailed` and `BadAnswer`."""
         return self._node.run(self._methods.call, name, arguments, into=into, **more)
 
     call_tool = _blocking(ClientTools.call_tool)
@@ -82,7 +82,7 @@ class SyncMethods:
     def start_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, idempotent: bool = False
     ) -> SyncCall:
-        """Begin a call, to be waited for, followed or cancelled later, from any thread."""
+        """Start a call, to be awaited, followed or cancelled later, from any thread."""
 
         async def begin() -> PendingCall:
             return self._methods.start_tool(name, arguments, idempotent=idempotent)
@@ -108,43 +108,43 @@ class SyncMethods:
 
     @property
     def status(self) -> Status:
-        """How the connection is."""
+        """The connection's present status."""
         return self._methods.status
 
     @property
     def server_info(self) -> Mapping[str, Any]:
-        """Who the server says it is."""
+        """The server's `name` and `version`, and perhaps more."""
         return self._methods.server_info
 
     @property
     def server_capabilities(self) -> Mapping[str, Any]:
-        """What the server says it can do."""
+        """The capabilities that the server declares."""
         return self._methods.server_capabilities
 
     @property
     def protocol_version(self) -> str:
-        """The revision that was agreed on."""
+        """The negotiated protocol revision."""
         return self._methods.protocol_version
 
     @property
     def instructions(self) -> str | None:
-        """What the server says for a model that uses it."""
+        """The server's instructions for a model that uses it."""
         return self._methods.instructions
 
     @contextmanager
     def subscribe(self, uri: str) -> Generator[Iterator[ServerNotification]]:
-        """Updates of a resource: ``with client.subscribe(uri) as updates: for told in updates``."""
+        """Updates of a resource: ``with client.subscribe(uri) as updates: for update in updates``."""
         with self._reading(lambda: self._methods.subscribe(uri)) as updates:
             yield updates
 
     @contextmanager
     def listen(self, *methods: str) -> Generator[Iterator[ServerNotification]]:
-        """Notifications of these methods, or of all."""
+        """Notifications with these methods, or all."""
         with self._reading(lambda: self._methods.listen(*methods)) as updates:
             yield updates
 
     @contextmanager
-    def _reading(self, open: Callable[[], Updates]) -> Generator[Iterator[ServerNotification]]:  # noqa: A002 - it is what it does
+    def _reading(self, open: Callable[[], Updates]) -> Generator[Iterator[ServerNotification]]:  # noqa: A002 - the name says what it does
         async def enter() -> Updates:
             return await open().__aenter__()
 
@@ -155,9 +155,7 @@ class SyncMethods:
         try:
             yield _iterate(updates, self._node)
         finally:
-            with suppress(
-                ActorError, ClientClosed
-            ):  # the client was closed meanwhile, and all that it had open with it
+            with suppress(ActorError, ClientClosed):  # the client was closed meanwhile, and its streams with it
                 self._node.run(leave)
 
     # --- tasks
@@ -170,7 +168,7 @@ class SyncMethods:
 
 
 class _OwnNode(BackgroundNode):
-    """A client's own: a caller that asks it while it is closed asks a client that is closed, and knows of no node."""
+    """A client's own node, which raises `ClientClosed` instead of an error about nodes when it is closed."""
 
     def run(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self._thread is None:
@@ -179,10 +177,10 @@ class _OwnNode(BackgroundNode):
 
 
 class SyncClient(SyncMethods):
-    """A client behind a thread: ``with SyncClient(url) as client``."""
+    """A blocking client: ``with SyncClient(url) as client``."""
 
     def __init__(self, target: Target, *, node: BackgroundNode | None = None, **options: Any) -> None:
-        """The options are `Client`'s. Clients that are given the same open `node` share its thread."""
+        """The options are those of `Client`. Clients with the same open `node` share its thread."""
         self._client = Client(target, **options)
         self._shared = node is not None
         self._leaving = ExitStack()
@@ -199,7 +197,7 @@ class SyncClient(SyncMethods):
         self.close()
 
     def open(self) -> None:
-        """Connect. Raises why not."""
+        """Connect. Raises a `TransportError` or a `ClientError`."""
         with ExitStack() as stack:
             if not self._shared:
                 stack.enter_context(self._node)
@@ -208,16 +206,16 @@ class SyncClient(SyncMethods):
             self._leaving = stack.pop_all()
 
     def close(self) -> None:
-        """Let go of it. Again is no error."""
+        """Close the connection. Closing twice is a no-op."""
         self._leaving.close()
 
     def within(self, seconds: float | None) -> SyncMethods:
-        """The same words with another deadline: `client.within(5).call("forecast")`. None waits for ever."""
+        """The same client with another timeout for each request: `client.within(5).call("forecast")`. None is no limit."""
         return SyncMethods(self._client.within(seconds), self._node)
 
 
 class SyncCall:
-    """A call of a tool that is under way, for code that blocks."""
+    """A tool call under way, for blocking code."""
 
     def __init__(self, call: PendingCall, node: BackgroundNode) -> None:
         """Made by `start_tool`."""
@@ -229,11 +227,11 @@ class SyncCall:
         return self._node.run(self._call.result)
 
     def progress(self) -> Iterator[Progress]:
-        """How it goes, until it is over."""
+        """Progress until the reply."""
         return _iterate(self._call.progress(), self._node)
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the call: its result is not wanted any more."""
+        """Cancel the call: the server is notified."""
 
         async def cancel() -> None:
             self._call.cancel(reason)

@@ -66,8 +66,8 @@ async def structure(scene: Scene) -> None:
 async def failure(scene: Scene) -> None:
     error = await ends("wrong arguments", scene.client.call("get-sum", a="x"), "ToolFailed")
     has("why", str(error), "expected number")
-    reply = await scene.client.call_tool("nobody")
-    same("a tool that there is not", (reply.is_error, "nobody not found" in reply.text), (True, True))
+    reply = await scene.client.call_tool("missing")
+    same("a tool that there is not", (reply.is_error, "missing not found" in reply.text), (True, True))
 
 
 async def progress(scene: Scene) -> None:
@@ -141,7 +141,7 @@ async def prompt(scene: Scene) -> None:
         (await scene.client.get_prompt("resource-prompt", resourceType="Text", resourceId=1)).messages[1].content
     )
     same("a resource inside", inside.resource.uri, TEXT.replace("{resourceId}", "1"))
-    await refused("a prompt that there is not", scene.client.get_prompt("nobody"), -32602)
+    await refused("a prompt that there is not", scene.client.get_prompt("missing"), -32602)
 
 
 async def complete(scene: Scene) -> None:

@@ -67,10 +67,10 @@ async def failure(scene: Scene) -> None:
 async def _unknown(scene: Scene) -> None:
     """What the text wants is an error of the protocol; before 2.0, the Python SDK made a result of it."""
     if scene.aside.get("unknown_is_result"):
-        reply = await scene.client.call_tool("nobody")
-        same("a tool that there is not", (reply.is_error, "nobody" in reply.text), (True, True))
+        reply = await scene.client.call_tool("missing")
+        same("a tool that there is not", (reply.is_error, "missing" in reply.text), (True, True))
     else:
-        await refused("a tool that there is not", scene.client.call_tool("nobody"), -32602)
+        await refused("a tool that there is not", scene.client.call_tool("missing"), -32602)
 
 
 async def progress(scene: Scene) -> None:

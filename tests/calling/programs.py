@@ -24,10 +24,10 @@ GRAPH = "memory://knowledge-graph"
 async def _unknown(scene: Scene) -> None:
     """The text wants an error; what is made with the TypeScript SDK of the first line makes a result of it."""
     if scene.client.server_info["name"] in {"secure-filesystem-server", "memory-server"}:
-        reply = await scene.client.call_tool("nobody")
-        same("a tool that there is not", (reply.is_error, "nobody not found" in reply.text), (True, True))
+        reply = await scene.client.call_tool("missing")
+        same("a tool that there is not", (reply.is_error, "missing not found" in reply.text), (True, True))
     else:
-        await refused("a tool that there is not", scene.client.call_tool("nobody"), -32602)
+        await refused("a tool that there is not", scene.client.call_tool("missing"), -32602)
 
 
 async def _nothing_to_read(scene: Scene) -> None:

@@ -127,7 +127,7 @@ async def test_a_program_that_its_server_leaves_behind_is_found_and_ended(
         quiet.communicate()
 
 
-async def test_whoever_a_client_starts_carries_the_word(tmp_path: Path, root: Path) -> None:
+async def test_a_program_started_by_a_client_carries_the_marker(tmp_path: Path, root: Path) -> None:
     server = root / "tests" / "interop" / "server.py"
     async with stage.on_stdio(sys.executable, str(server), "stdio", "pids")(tmp_path) as target, Client(target):
         alive = stage.living(str(tmp_path))
@@ -142,7 +142,7 @@ async def test_a_server_at_a_port_that_does_not_come_up_says_why(tmp_path: Path)
             await asyncio.Event().wait()
 
 
-def test_everybody_is_called_over_all_that_they_speak() -> None:
+def test_every_server_is_called_over_every_transport_that_it_speaks() -> None:
     found: dict[str, set[str]] = {}
     for row in ROWS:
         found.setdefault(row.server.partition(" ")[0], set()).add(row.transport)
@@ -169,7 +169,7 @@ def test_the_page_has_every_server_step_and_reason() -> None:
             assert f"| {why} |" in text
 
 
-def test_what_is_in_the_locks_is_what_the_page_names(root: Path) -> None:
+def test_the_page_names_the_locked_versions(root: Path) -> None:
     locked = root.joinpath("requirements/referees/servers.txt").read_text(encoding="utf-8")
     package = root.joinpath("requirements/referees/node/package.json").read_text(encoding="utf-8")
     for server in {row.server for row in ROWS}:

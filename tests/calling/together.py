@@ -69,7 +69,7 @@ def calls(company: Company) -> dict[str, tuple[str, dict[str, Any], str]]:
     return found
 
 
-async def everybody(company: Company) -> None:
+async def all_ready(company: Company) -> None:
     """They all come up, and all their tools are there."""
     await becomes("how they are", lambda: set(company.states().values()), {"ready"})
     catalogue = await company.host.tools()
@@ -142,10 +142,10 @@ async def removed(company: Company) -> None:
 
 
 CHECKS: Checks = {
-    "all are ready": everybody, "called by name": by_name, "called by a model": by_a_model, "the model is asked": asked_back,
+    "all are ready": all_ready, "called by name": by_name, "called by a model": by_a_model, "the model is asked": asked_back,
     "one is killed": killed, "one leaves": removed,
 }  # fmt: skip
-LAST = "closed, and nobody is left"
+LAST = "closed, with no process left"
 
 
 def answers(asked: Counter[str], place: Path) -> dict[str, Any]:

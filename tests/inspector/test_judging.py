@@ -35,7 +35,7 @@ def blob(text: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_the_same_is_the_same(question: Any, theirs: Said, mine: Said) -> None:
+def test_equal_answers_are_judged_equal(question: Any, theirs: Said, mine: Said) -> None:
     assert list(differences(question, theirs, mine)) == []
 
 
@@ -53,7 +53,7 @@ def test_what_is_the_same_is_the_same(question: Any, theirs: Said, mine: Said) -
         (called("add", Ends(0, 0)), Said(0, None, ""), Said(0, ERROR, ""), "the Inspector has no data"),
     ],
 )
-def test_what_is_not_is_told(question: Any, theirs: Said, mine: Said, complaint: str) -> None:
+def test_different_answers_are_reported(question: Any, theirs: Said, mine: Said, complaint: str) -> None:
     assert complaint in "\n".join(differences(question, theirs, mine))
 
 

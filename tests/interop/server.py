@@ -30,7 +30,7 @@ from greenroom import (
 PNG = b"\x89PNG\r\n\x1a\n"
 EXTRAS = 60
 BETWEEN = 0.02
-"""Some clients forget whom progress belongs to while they read the answer: what comes in one piece with it is lost on them."""
+"""Seconds between progress and reply: some clients lose progress that arrives in one piece with the reply."""
 
 server = Server("playhouse", version="1.0", instructions="Break a leg.")
 dial = 0

@@ -122,7 +122,7 @@ def _steps(server: Dialogue) -> Iterator[tuple[str, Any]]:
     yield "list", [[shape(each) for each in listed["result"]["tasks"][:1]], len(listed["result"]["tasks"])]
     yield "list, after a cursor that is none", shape(server.ask("tasks/list", cursor="nonsense"))
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
-        yield f"{method} of none", shape(server.ask(method, taskId="nobody"))
+        yield f"{method} of none", shape(server.ask(method, taskId="missing"))
     yield "cancel", shape(server.ask("tasks/cancel", taskId=second))
     yield "cancel again", shape(server.ask("tasks/cancel", taskId=second))
     yield "get when cancelled", shape(server.ask("tasks/get", taskId=second))

@@ -66,7 +66,7 @@ def test_every_client_of_the_sdks_plays_the_whole_part() -> None:
     assert {peer.mode for peer in PEERS if peer.name == "Python mcp 2.3.0"} == {"auto", "legacy"}
 
 
-def test_the_page_names_everybody_who_plays(root: Path) -> None:
+def test_the_page_names_every_peer(root: Path) -> None:
     page = root.joinpath("docs/reference/referees.md").read_text(encoding="utf-8")
     for peer in PEERS:
         assert f"| {peer.name} |" in page

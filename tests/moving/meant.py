@@ -124,7 +124,7 @@ MEANT: Final[Mapping[str, Callable[[str, Any, Any], bool]]] = {
     "A choice of texts": _enumerated,
     "A form's docstring": _form,
     "FastMCP's own marks": _fastmcp,
-    "Titles that nobody wrote": _title,
+    "Generated titles": _title,
     "The MIME type of a text": _mime_type,
     "A resource's metadata": _repeated,
 }

@@ -62,7 +62,7 @@ def test_the_smallest_part_that_differs_is_found() -> None:
     assert unmeant([(where, *both) for where, both in found.items()], set())
 
 
-def test_what_was_said_meanwhile_is_seen() -> None:
+def test_notifications_in_between_are_recorded() -> None:
     seen = asyncio.run(look(shop(), ASKED))
     assert seen.answers[0]["told"] == [
         {"log": "info", "data": "buying tea"},
@@ -100,7 +100,7 @@ WRONG: list[tuple[str, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("where", "left", "right"), WRONG)
-def test_what_is_not_meant_is_not_taken_for_it(where: str, left: Any, right: Any) -> None:
+def test_unlisted_differences_are_not_excused(where: str, left: Any, right: Any) -> None:
     assert meant_by(where, left, right) is None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import greenroom
 from greenroom import Client, Context, Server, auth, host, transports
-from greenroom.actors.registry import ServerRegistry
+from greenroom.actors.server_registry import ServerRegistry
 from greenroom.client import PendingCall
 
 from .meant import MEANT
@@ -57,7 +57,9 @@ def test_a_section_is_read_by_library() -> None:
         ),
     ],
 )
-def test_what_is_forgotten_or_made_up_is_told(page: str, mcp: list[str], fastmcp: list[str], complaint: str) -> None:
+def test_missing_and_invented_entries_are_reported(
+    page: str, mcp: list[str], fastmcp: list[str], complaint: str
+) -> None:
     found = list(complaints(page, {"mcp": {**EMPTY, "running": mcp}, "FastMCP": {**EMPTY, "running": fastmcp}}))
     assert complaint in "\n".join(found)
     assert bool(found) == bool(complaint)
@@ -102,7 +104,7 @@ def test_our_options_are_there(kind: str) -> None:
     assert said <= {each.name for each in dataclasses.fields(getattr(greenroom, kind))}
 
 
-def test_what_we_are_said_to_have_can_be_imported() -> None:
+def test_every_name_in_the_tables_can_be_imported() -> None:
     said = set(re.findall(r"(?<![\w.])([A-Z]\w+)\(", ours()))
     assert len(said) > 20
     assert said <= {*greenroom.__all__, *auth.__all__, *host.__all__, *transports.__all__}

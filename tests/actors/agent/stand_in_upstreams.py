@@ -1,4 +1,4 @@
-"""A federation without any: servers that are dictionaries, and lines that answer from them."""
+"""Stand-ins for a federation: servers that are dictionaries, and lines that answer from them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Answered:
 
 
 class StandInLine:
-    """A line that notes what is asked, and answers what it is told to."""
+    """A line that records requests, and returns set answers."""
 
     def __init__(self, name: str, answer: Callable[[str, Mapping[str, Any]], Any]) -> None:
         self.name = name
@@ -103,7 +103,7 @@ class StandInLine:
 
 
 class StandIn:
-    """Servers with tools; what is in `silent` never says what it has."""
+    """Servers with tools; the lists of those in `silent` are never known."""
 
     def __init__(self, **servers: list[dict[str, Any]]) -> None:
         self.offerings = {id: EMPTY_OFFERING.with_lists({"tools": tools}) for id, tools in servers.items()}
@@ -113,7 +113,7 @@ class StandIn:
         self.listed = 0
         self.refusals: dict[str, Exception] = {}
         self.serials: dict[str, int] = {}
-        """Those of servers that took the place of others."""
+        """The serials of servers that replaced others."""
 
     def _answer(self, method: str, params: Mapping[str, Any]) -> Any:
         return self.answer

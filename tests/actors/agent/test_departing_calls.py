@@ -231,5 +231,5 @@ async def test_a_server_that_breaks_its_own_promise_is_still_told_so() -> None:
         answered: Any = host.federation.members["up"]
         tools = {"data": {**answered.offering.tools["data"], "outputSchema": {"type": "object", "required": ["n"]}}}
         answered.publish(answered.offering.with_lists({"tools": tools.values()}), ["tools"])
-        with pytest.raises(GreenroomError, match="not what its output schema promises"):
+        with pytest.raises(GreenroomError, match="does not match its output schema"):
             await host.call("up:data", fifo=os.devnull)

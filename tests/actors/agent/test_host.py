@@ -1,4 +1,4 @@
-"""Many servers behind one object: they come and go, ask and fail, and a model uses them."""
+"""`Host`: servers are added, replaced and removed, ask and fail, and a model uses their tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.interfaces import Progress
 
-NOBODY = "http://127.0.0.1:9/mcp"
+UNREACHABLE = "http://127.0.0.1:9/mcp"
 
 
 def calc() -> Server:
@@ -114,7 +114,7 @@ def test_calls_lists_and_reads_by_names_that_say_whose_it_is() -> None:
     run(main)
 
 
-def test_what_a_tool_promises_is_known_to_whoever_asks_first() -> None:
+def test_the_first_caller_knows_a_tools_output_schema() -> None:
     async def main() -> None:
         for _ in range(3):
             async with Host({"calc": calc()}) as host:
@@ -141,9 +141,9 @@ def test_wrong_names_and_arguments_are_errors_of_their_own() -> None:
     run(main)
 
 
-def test_a_server_that_is_not_there_is_nobody_elses_affair() -> None:
+def test_an_absent_server_affects_no_other() -> None:
     async def main() -> None:
-        async with Host({"calc": calc(), "dead": NOBODY}, patience=0.05) as host:
+        async with Host({"calc": calc(), "dead": UNREACHABLE}, patience=0.05) as host:
             assert await host.call("calc:add", a=1, b=2) == 3
             catalogue = await host.catalogue()
             assert set(catalogue.skipped) == {"dead"}
@@ -170,7 +170,7 @@ def test_a_model_has_its_tools_and_its_results() -> None:
     run(main)
 
 
-def test_what_servers_ask_is_answered_with_the_id_of_who_asks() -> None:
+def test_callbacks_receive_the_id_of_the_asking_server() -> None:
     async def main() -> None:
         logged: list[tuple[str, Any]] = []
         async with Host(
@@ -235,7 +235,7 @@ def test_servers_come_and_go_while_it_runs() -> None:
     run(main)
 
 
-def test_who_was_interrupted_while_removing_a_server_may_go_on_or_change_their_mind() -> None:
+def test_an_interrupted_removal_can_be_finished_or_undone() -> None:
     async def main() -> None:
         async with Host({"one": calc(), "two": calc()}) as host:
             for id in ("one", "two"):
@@ -250,12 +250,12 @@ def test_who_was_interrupted_while_removing_a_server_may_go_on_or_change_their_m
     run(main)
 
 
-def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> None:
+def test_a_failed_add_or_replace_changes_nothing() -> None:
     async def main() -> None:
         before, after, twice = calc(), asking(), calc()
         async with Host({"calc": before}) as host:
             turn = host.incarnation("calc")
-            given_up = host.replace("calc", NOBODY, ready_within=0.1, keep_old=True)
+            given_up = host.replace("calc", UNREACHABLE, ready_within=0.1, keep_old=True)
             first, second = await asyncio.gather(given_up, host.replace("calc", after), return_exceptions=True)
             assert isinstance(first, Unavailable)
             assert isinstance(second, UpstreamBusy)
@@ -268,7 +268,7 @@ def test_what_was_not_replaced_or_not_added_leaves_everything_as_it_was() -> Non
     run(main)
 
 
-def test_what_is_added_before_it_runs_is_there_when_it_does() -> None:
+def test_a_server_added_before_the_start_is_started_with_the_host() -> None:
     async def main() -> None:
         host = Host()
         await host.add("calc", calc())
@@ -281,10 +281,10 @@ def test_what_is_added_before_it_runs_is_there_when_it_does() -> None:
 @pytest.mark.parametrize("id", ["", "a:b"])
 def test_an_id_that_could_not_be_told_from_a_tools_name_is_refused(id: str) -> None:
     with pytest.raises(ConfigError, match="without ':'"):
-        Host({id: NOBODY})
+        Host({id: UNREACHABLE})
 
 
-def test_it_is_a_child_like_any_other() -> None:
+def test_a_host_is_a_child_like_any_other() -> None:
     async def main() -> None:
         async with Node(handle_sigint=False):
             server = calc()
@@ -299,7 +299,7 @@ def test_it_is_a_child_like_any_other() -> None:
     run(main)
 
 
-def test_it_is_opened_and_closed_in_any_order() -> None:
+def test_a_host_is_opened_and_closed_in_any_order() -> None:
     async def main() -> None:
         host = Host({"calc": calc()})
         await asyncio.create_task(host.open())
@@ -361,7 +361,7 @@ def test_pins_of_servers_that_are_away_stay(tmp_path: Path) -> None:
         async with Host({"calc": calc(), "more": calc()}, pins=path) as host:
             await host.tools()
             await host.pin()
-        async with Host({"calc": calc(), "more": NOBODY}, pins=str(path), patience=0.05) as host:
+        async with Host({"calc": calc(), "more": UNREACHABLE}, pins=str(path), patience=0.05) as host:
             await host.tools()
             pins = await host.pin()
             assert "more:add" in pins
@@ -392,7 +392,7 @@ async def test_each_call_passes_the_consent_of_its_host() -> None:
 
 
 @pytest.mark.row("CB-13")
-async def test_what_was_decided_for_good_is_not_for_whoever_takes_that_name(tmp_path: Path) -> None:
+async def test_a_remembered_decision_does_not_hold_for_another_server_of_that_name(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def ask(question: ConsentQuestion) -> ConsentAnswer:
@@ -400,13 +400,13 @@ async def test_what_was_decided_for_good_is_not_for_whoever_takes_that_name(tmp_
         return ConsentAnswer(allow=True, remember="always")
 
     consent = Consent(ask=ask, remembers=tmp_path / "decisions.json")
-    async with Host({"mail": NOBODY}, consent=consent) as host:
+    async with Host({"mail": UNREACHABLE}, consent=consent) as host:
         for route in (
-            NOBODY,
-            f"{NOBODY}/other",
-            Command("greenroom-nobody"),
-            Command("greenroom-nobody", "--all"),
-            Command("greenroom-nobody", cwd=tmp_path),
+            UNREACHABLE,
+            f"{UNREACHABLE}/other",
+            Command("greenroom-missing"),
+            Command("greenroom-missing", "--all"),
+            Command("greenroom-missing", cwd=tmp_path),
         ):
             await host.replace("mail", route, ready_within=0)
             await consent.elicitation("mail")
@@ -414,7 +414,7 @@ async def test_what_was_decided_for_good_is_not_for_whoever_takes_that_name(tmp_
     assert asked == ["Elicit(mail)"] * 5
 
 
-async def test_a_server_that_is_replaced_while_somebody_thinks_is_asked_about_anew() -> None:
+async def test_a_server_replaced_during_the_consent_question_is_asked_about_again() -> None:
     asked: list[str] = []
     other = Server("calc")
 

@@ -1,4 +1,4 @@
-"""Pins: whatever a server changes of what it shows is seen, and so is what comes back under another name."""
+"""Pins: every change of a pinned definition is detected, also under another name."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_file_of_something_else_is_refused(wrong: str, tmp_path: Path) -> None
         Pins.load(path)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pin_path_that_is_no_file_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / "pins.json"
     os.mkfifo(path)
     for each in (path, tmp_path, "/dev/zero"):

@@ -27,7 +27,7 @@ plain = st.text("ab_-9", min_size=1, max_size=12)
         ("g:" + "x" * 61, "g__" + "x" * 61),
     ],
 )
-def test_what_fits_can_be_read(name: str, expected: str) -> None:
+def test_a_name_that_fits_stays_readable(name: str, expected: str) -> None:
     assert provider_name(name) == expected
 
 
@@ -35,7 +35,7 @@ def test_what_fits_can_be_read(name: str, expected: str) -> None:
     "name",
     ["web:fetch.page", "7zip:list", "a:b:c", "git:_log", "git_:log", "a__b:c", "é:ü", ":", "g:" + "x" * 62, "", "::"],
 )
-def test_what_does_not_fit_gets_a_digest(name: str) -> None:
+def test_a_name_that_does_not_fit_gets_a_digest(name: str) -> None:
     made = provider_name(name)
     assert re.fullmatch(r"[A-Za-z_].*__[a-z2-7]{10}", made)
     assert len(made) <= LONGEST
@@ -59,7 +59,7 @@ def test_legal_unique_and_back(tools: set[tuple[str, str]], longest: int) -> Non
         assert ANTHROPIC.fullmatch(short[:64])
         assert GEMINI.fullmatch(short[:64])
         assert legal.back(short) == name
-    assert legal.back("nobody") is None
+    assert legal.back("missing") is None
 
 
 @given(st.sets(st.tuples(plain, plain), min_size=2, max_size=2))

@@ -59,11 +59,9 @@ def test_names_of_arguments_that_a_provider_refuses(key: str, refused: str) -> N
     assert [each for each in PROVIDERS if refusals(each, "x", "", properties("a", key))] == refused.split()
 
 
-def test_what_is_wrong_is_shown_by_name_and_not_all_of_it() -> None:
+def test_refused_tools_are_named_up_to_a_limit() -> None:
     (why,) = refusals("anthropic", "x", "", properties("$a", "$b", "$c", "$" + "d" * 200, "$e"))
-    assert (
-        why == "names of its arguments must be 1 to 64 letters, digits, _, . and -: not '$a', '$b', '$c' and 2 more"
-    )
+    assert why == "names of its arguments must be 1 to 64 letters, digits, _, . and -: not '$a', '$b', '$c' and 2 more"
     (why,) = refusals("anthropic", "x", "", properties("$" + "d" * 200))
     assert len(why) < 200
 
@@ -102,7 +100,7 @@ def test_a_schema_too_large_to_be_looked_at_is_left_out_and_costs_little() -> No
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_what_stands_at_the_root_of_a_schema_is_folded_and_no_reason(provider: Provider) -> None:
+def test_combinators_at_a_schemas_root_are_folded(provider: Provider) -> None:
     schema = {"type": "object", "oneOf": [properties("a"), properties("b")]}
     assert refusal_reasons(provider, {"name": "x", "inputSchema": schema}) == []
 
@@ -164,7 +162,7 @@ async def test_a_model_of_gemini_has_its_tools_and_its_results() -> None:
             await host.run({"role": "model", "parts": [part]})
 
 
-async def test_what_is_denied_is_shown_to_no_model() -> None:
+async def test_denied_tools_are_shown_to_no_model() -> None:
     consent = Consent(Permissions([Rule("deny", "s:wordy"), Rule("allow", "s:*")]))
     async with Host({"s": odd()}, consent=consent) as host:
         assert [each["name"] for each in await host.to_anthropic()] == ["s__plain"]

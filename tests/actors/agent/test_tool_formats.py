@@ -148,9 +148,7 @@ NO_CALLS: list[tuple[Any, str]] = [
 def test_an_invalid_tool_call_is_refused_with_the_accepted_shapes(given: Any, described: str) -> None:
     with pytest.raises(NotAToolCall) as refused:
         read_call(given)
-    assert str(refused.value).startswith(
-        f"{described} is no tool call: expected one tool call: a tool_use block"
-    )
+    assert str(refused.value).startswith(f"{described} is no tool call: expected one tool call: a tool_use block")
     with pytest.raises(NotAToolCall):
         call_shape(given)
 

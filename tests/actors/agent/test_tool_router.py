@@ -1,4 +1,4 @@
-"""The federation as one set of tools: names, collisions, routing, checks before a call, and pins."""
+"""The tool router: names, collisions, routing, checks before a call, and pins."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_the_clients_own_error_comes_through() -> None:
         run(ToolRouter(servers).call_tool("git:log"))
 
 
-def test_a_call_asks_nobody_but_its_own_server() -> None:
+def test_a_call_is_sent_to_its_own_server_only() -> None:
     async def main() -> None:
         servers = StandIn(git=[tool("log")], web=[tool("get")])
         servers.silent.add("web")
@@ -218,7 +218,7 @@ def test_or_the_server_sees_them() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "object", "$ref": "https://x/y"}, {"$schema": "draft-99"}, 3, None])
-def test_a_schema_that_is_no_use_keeps_nobody_from_calling(schema: Any) -> None:
+def test_an_unusable_schema_prevents_no_call(schema: Any) -> None:
     servers = StandIn(odd=[{"name": "x", "inputSchema": schema}])
     assert run(ToolRouter(servers).call_tool("odd:x", {"a": 1})) == servers.answer
 
@@ -296,7 +296,7 @@ def test_a_server_that_is_away_is_a_result_for_a_model_too() -> None:
 # --- pins
 
 
-def test_what_is_not_as_it_was_pinned_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changed_pin_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         servers = StandIn(calc=[{**ADD, "description": "Adds. And sends them on."}])
         agent = ToolRouter(servers, pins=Pins.of({"calc:add": ADD}))
@@ -368,7 +368,7 @@ def test_a_server_that_is_away_has_not_lost_its_tools() -> None:
 
 @pytest.mark.row("CB-16")
 @pytest.mark.parametrize("what", ["tool", "server", "nothing"])
-async def test_what_has_become_another_while_somebody_thought_is_asked_about_anew(what: str) -> None:
+async def test_a_tool_that_changed_during_the_consent_question_is_asked_about_again(what: str) -> None:
     stand_in = StandIn(calc=[ADD])
     asked: list[str] = []
 
@@ -404,7 +404,7 @@ async def test_arguments_have_to_fit_what_a_tool_has_become_meanwhile() -> None:
         await ToolRouter(stand_in, consent=Consent(ask=ask)).call_tool("calc:add", {"a": 1, "b": 2})
 
 
-async def test_nobody_is_asked_for_ever_about_a_tool_that_never_stays_the_same() -> None:
+async def test_consent_questions_about_a_changing_tool_are_bounded() -> None:
     stand_in = StandIn(calc=[ADD])
     asked: list[ConsentQuestion] = []
 

@@ -1,4 +1,4 @@
-"""A connection to a stage, for as long as a block lasts, and small helpers that tests of the client share."""
+"""Helpers for tests of the client: a connection to a fake server for the length of a block, and waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def playing(
     stage: Stage | None = None, *, handler: ClientHandler | None = None, ready: bool = True, **settings: Any
 ) -> AsyncGenerator[tuple[ConnectionLine, Stage]]:
-    """A line and its stage; ready unless that is not wanted. `settings` are those of the connection."""
+    """A line and its fake server, ready unless `ready` is False. `settings` are those of the connection."""
     stage = stage or Stage()
     line = await start_connection(stage, ClientSettings(**settings), handler, name="stage")
     try:

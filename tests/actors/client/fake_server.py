@@ -1,4 +1,4 @@
-"""A server that says what it is told to, behind a wire that breaks when it is told to: on virtual time, with nothing real.
+"""A fake server with scripted answers, behind a wire that fails on command, for tests on virtual time.
 
 ::
 
@@ -41,30 +41,30 @@ class After(NamedTuple):
 
 
 class Garbled(NamedTuple):
-    """What is heard instead of an answer."""
+    """An invalid message instead of an answer."""
 
     heard: Any
 
 
 Answer = Callable[[JsonRpcRequest], Any]
-"""What a server makes of a request: a result, an exception, `SILENCE`, `After`, `Garbled`, or a `TransportError` that loses it."""
+"""The scripted answer to a request: a result, an exception, `SILENCE`, `After`, `Garbled`, or a `TransportError` that loses it."""
 
 
 class Stage:
-    """A server, and the way to it."""
+    """The fake server, and the route to it."""
 
     description = "stage"
 
     def __init__(self, *, version: str = "2025-11-25", capabilities: Mapping[str, Any] | None = None) -> None:
-        """By default it declares everything that there is."""
+        """By default it declares every capability."""
         self.version = version
         self.capabilities: Mapping[str, Any] = EVERYTHING if capabilities is None else capabilities
         self.answers: dict[str, Answer | Any] = {"initialize": self._welcome, "ping": lambda _: {}}
         self.wires: list[StageWire] = []
         self.failures: list[Exception] = []
-        """What the next attempts come to, instead of a wire: a `TransportError` ends it at once, another one is raised by `open`."""
+        """The outcomes of the next attempts, instead of a wire: a `TransportError` ends it at once, another one is raised by `open`."""
         self.hanging = False
-        """Whether a wire that is told to end takes no notice."""
+        """Whether wires ignore the request to end."""
         self._opened = asyncio.Event()
 
     @property
@@ -74,7 +74,7 @@ class Stage:
 
     @property
     def requests(self) -> list[JsonRpcRequest]:
-        """All that was asked, on any wire."""
+        """All requests, on any wire."""
         return [each for wire in self.wires for each in wire.heard if isinstance(each, JsonRpcRequest)]
 
     def notes(self, method: str) -> list[dict[str, Any]]:
@@ -132,14 +132,14 @@ class StageWire:
     def __init__(self, stage: Stage, owner: Pid) -> None:
         self.stage = stage
         self.heard: list[JsonRpcMessage] = []
-        """What the client has said."""
+        """The messages from the client."""
         self.forgotten: list[RequestId] = []
         self.version: str | None = None
         self.ended = False
         self.dumb = False
-        """Whether it takes everything and says nothing."""
+        """Whether it reads messages and answers none."""
         self.full = False
-        """Whether it takes nothing more."""
+        """Whether it is full, and accepts no message."""
         self._owner: Ref[Any] = Ref(owner)
         self._came = asyncio.Event()
         self.pid: Pid = spawn_link(self._live)
@@ -166,7 +166,7 @@ class StageWire:
         self.heard.append(message)
         self._came.set()
         if isinstance(message, JsonRpcRequest) and not self.dumb:
-            answer = self.stage.answers.get(message.method, PeerError(-32601, "nobody knows"))
+            answer = self.stage.answers.get(message.method, PeerError(-32601, "unknown method"))
             self.answer(message, answer(message) if callable(answer) else answer)
 
     def forget(self, id: RequestId) -> None:
@@ -193,7 +193,7 @@ class StageWire:
                     self.say(JsonRpcResponse(request.id, answer))
 
     def say(self, *heard: InboundItem) -> None:
-        """Say something to the client."""
+        """Send messages to the client."""
         if not self.ended:
             self._owner.send(Inbound(self.pid, heard))
 

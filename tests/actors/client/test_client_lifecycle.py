@@ -39,7 +39,7 @@ def test_fifty_clients_come_and_go_in_any_order_from_any_task(seed: int) -> None
     async def play() -> None:
         clients = [Client(server) for _ in range(25)] + [Client(make_server()) for _ in range(25)]
         loop = asyncio.get_running_loop()
-        # Each is opened, used and closed by three tasks that know nothing of each other.
+        # Each client is opened, used and closed by three different tasks.
         turns = [asyncio.Semaphore(0) for _ in clients]
 
         async def opens(number: int) -> None:
@@ -70,7 +70,7 @@ def test_fifty_clients_come_and_go_in_any_order_from_any_task(seed: int) -> None
         assert node_of(loop) is None
         assert asyncio.all_tasks() == {asyncio.current_task()}
         timers: Any = vars(loop)["_scheduled"]
-        # Of who was ended, the kernel looks a second later whether it is gone; that does nothing when it is, and keeps no loop open.
+        # The kernel checks a second later whether a killed process has ended; that check keeps no loop open.
         left = [handle for handle in timers if not handle.cancelled() and handle._callback is not abandon]
         assert left == []
 
@@ -113,7 +113,7 @@ async def test_the_first_of_two_to_leave_takes_nothing_of_the_others() -> None:
             assert await one.call("echo", text="again") == "again"
 
 
-async def test_a_server_that_somebody_else_runs_is_used_and_left_alone() -> None:
+async def test_a_server_that_another_owner_runs_is_used_and_left_running() -> None:
     server = make_server()
     top = await start(Supervisor, [server.child_spec()])
     async with Client(server) as client:
@@ -137,7 +137,7 @@ async def test_a_client_may_be_a_child_among_others() -> None:
     await stop(top)
 
 
-async def test_who_is_cancelled_while_opening_leaves_nothing() -> None:
+async def test_a_cancelled_open_leaves_nothing_running() -> None:
     server = make_server()
     for turns in range(30):
         opening = asyncio.ensure_future(Client(server).open())
@@ -151,7 +151,7 @@ async def test_who_is_cancelled_while_opening_leaves_nothing() -> None:
         assert await client.call("echo", text="x") == "x"
 
 
-async def test_what_is_under_way_is_told_that_the_client_was_closed() -> None:
+async def test_requests_under_way_fail_with_client_closed() -> None:
     client = Client(make_server())
     await client.open()
     waiting = asyncio.ensure_future(client.call("waits"))

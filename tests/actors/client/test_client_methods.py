@@ -1,4 +1,4 @@
-"""The words of a client, against a server in the same program."""
+"""The methods of `Client`, against a server in the same program."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_an_error_of_the_servers_has_its_code_and_its_data(client: Client)
 
 async def test_an_answer_that_is_not_what_was_promised_or_wanted_is_told_with_all_that_is_wrong(server: Server) -> None:
     async with Client(server) as client:
-        with pytest.raises(BadAnswer, match="what lies answered is not what its output schema promises: n: ") as failed:
+        with pytest.raises(BadAnswer, match="the reply of lies does not match its output schema: n: ") as failed:
             await client.call("lies")
         assert [problem.path for problem in failed.value.problems] == [("n",)]
         assert (await client.call_tool("lies")).structured_content == {"n": "many"}
@@ -369,9 +369,9 @@ async def test_a_task_that_was_not_asked_for_is_read_all_the_same(client: Client
         ("uvx mcp-server-git", "write Command('uvx', 'mcp-server-git')"),
         ("server.py", r"write Command\(sys.executable, 'server.py'\)"),
         (Path("server.py"), r"write Command\(sys.executable"),
-        ("ws://there", "ws:// is no way to a server"),
+        ("ws://there", "ws:// is not supported"),
         (7, "not 7"),
-        ([], "a server is a URL"),
+        ([], "a target is a URL"),
     ],
 )
 def test_an_invalid_target_is_refused_with_what_to_write(target: Any, advice: str) -> None:

@@ -1,4 +1,4 @@
-"""The facade over HTTP: nothing is different there, and what a server asks outside of any call is heard from the first word on."""
+"""`Client` over HTTP behaves the same, and requests outside of any call arrive from the start of the session."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_within_a_call_a_server_asks_and_tells_on_its_stream() -> None:
         assert client.protocol_version == "2025-11-25"
 
 
-async def test_nobody_there_is_said_at_once_and_waited_for_on_request() -> None:
+async def test_an_unreachable_server_fails_at_once_unless_the_client_is_patient() -> None:
     with pytest.raises(ConnectFailed):
         async with Client("http://127.0.0.1:9/mcp"):
             pass

@@ -182,7 +182,7 @@ async def test_a_server_that_prints_instead_of_answering_is_told_apart_from_a_sl
                 InvalidMessage(RemoteProtocolError(ErrorCode.PARSE_ERROR, "no JSON"), "Loading the model" + 100 * ".")
             )
         status = await phase(line, Phase.BACKOFF)
-        assert f"no answer within 3 s; what came instead was no message, {times}, as 'Loading the model..." in str(
+        assert f"no answer within 3 s; it sent an invalid message {times}, such as 'Loading the model..." in str(
             status.cause
         )
         assert len(str(status.cause)) < 250
@@ -201,9 +201,9 @@ async def test_a_server_that_refuses_for_now_is_tried_again() -> None:
 
 async def test_ready_says_why_it_is_not_when_the_time_is_up() -> None:
     stage = Stage()
-    stage.failures += [ConnectFailed("nobody there")] * 20
+    stage.failures += [ConnectFailed("connection refused")] * 20
     async with playing(stage, ready=False, backoff=STEADY) as (line, _):
-        with pytest.raises(Unavailable, match="nobody there"):
+        with pytest.raises(Unavailable, match="connection refused"):
             await line.ready(timeout=2.5)
         stage.failures.clear()
         await line.ready(timeout=None)
@@ -214,7 +214,7 @@ async def test_ready_says_why_it_is_not_when_the_time_is_up() -> None:
             await line.ready(timeout=1.0)
 
 
-async def test_what_cannot_be_declared_is_the_starters_fault() -> None:
+async def test_invalid_capabilities_raise_where_the_connection_is_started() -> None:
     class Undeclarable(ClientHandler):
         def capabilities(self) -> dict[str, Any]:
             return {"sampling": object()}
@@ -266,7 +266,7 @@ async def test_a_server_that_falls_again_and_again_is_given_more_and_more_time()
 
 async def test_in_backoff_requests_wait_unless_they_cannot() -> None:
     stage = Stage()
-    stage.failures += [ConnectFailed("nobody there")]
+    stage.failures += [ConnectFailed("connection refused")]
     stage.answers["tools/list"] = {"tools": []}
     async with playing(stage, ready=False, backoff=STEADY.__class__(first=10.0, jitter=0.0)) as (line, _):
         early = line.begin("tools/list", timeout=4.0)
@@ -282,9 +282,9 @@ async def test_in_backoff_requests_wait_unless_they_cannot() -> None:
         assert asyncio.get_running_loop().time() == pytest.approx(10.0)
 
 
-async def test_in_backoff_somebody_may_say_now() -> None:
+async def test_a_retry_ends_the_backoff() -> None:
     stage = Stage()
-    stage.failures += [ConnectFailed("nobody there")]
+    stage.failures += [ConnectFailed("connection refused")]
     async with playing(stage, ready=False, backoff=Backoff(first=30.0, jitter=0.0)) as (line, _):
         await phase(line, Phase.BACKOFF)
         line.retry()
@@ -295,13 +295,13 @@ async def test_in_backoff_somebody_may_say_now() -> None:
 @pytest.mark.row("CL-01")
 async def test_after_so_many_attempts_it_is_parked_and_says_so_at_once() -> None:
     stage = Stage()
-    stage.failures += [ConnectFailed("nobody there")] * 3
+    stage.failures += [ConnectFailed("connection refused")] * 3
     async with playing(stage, ready=False, park_after=3, backoff=STEADY) as (line, _):
         waiting = line.begin("tools/list", timeout=None)
         status = await phase(line, Phase.PARKED)
         assert (status.attempts, status.retry_in) == (3, None)
         for asked in (waiting, line.begin("tools/list")):
-            with pytest.raises(Parked, match="nobody there"):
+            with pytest.raises(Parked, match="connection refused"):
                 await asked.result()
         with pytest.raises(Parked):
             await line.ready()
@@ -352,7 +352,7 @@ async def test_a_session_that_is_gone_is_begun_anew_and_nothing_is_lost() -> Non
         await wait_down(stage.wires[0].pid)
 
 
-async def test_what_is_under_way_in_a_session_that_is_gone_may_still_be_answered() -> None:
+async def test_requests_of_a_lost_session_may_still_be_answered() -> None:
     async with playing() as (line, stage):
         await line.request("ping")
         stage.answers["tools/call"] = SILENCE
@@ -409,7 +409,7 @@ async def test_pings_go_out_while_it_is_ready_and_tell_a_dead_peer() -> None:
 
 
 @pytest.mark.row("CL-17")
-async def test_nobody_is_pinged_unless_that_is_wanted() -> None:
+async def test_no_ping_is_sent_unless_an_interval_is_set() -> None:
     async with playing() as (_, stage):
         await asyncio.sleep(10_000)
         assert stage.asked("ping") == []
@@ -419,7 +419,7 @@ async def test_nobody_is_pinged_unless_that_is_wanted() -> None:
 
 
 @pytest.mark.row("CL-03")
-async def test_a_linked_connection_ends_with_whoever_started_it() -> None:
+async def test_a_linked_connection_ends_with_its_parent() -> None:
     stage, lines = Stage(), list[ConnectionLine]()
 
     async def owner() -> None:
@@ -502,7 +502,7 @@ async def test_a_handshake_that_a_supervisor_breaks_off_is_no_failed_attempt() -
 
 
 @pytest.mark.row("CL-01")
-async def test_whoever_watches_sees_each_phase_and_reports_tell_the_same() -> None:
+async def test_watchers_see_each_phase_and_reports_say_the_same() -> None:
     reports: list[ConnectionReport] = []
 
     def hear(report: Report) -> None:
@@ -511,7 +511,7 @@ async def test_whoever_watches_sees_each_phase_and_reports_tell_the_same() -> No
 
     current_node().reports.subscribe(hear)
     stage = Stage()
-    stage.failures.append(ConnectFailed("nobody there"))
+    stage.failures.append(ConnectFailed("connection refused"))
     stage.answers["initialize"] = lambda request: After(1.0, Stage()._welcome(request))
     seen: list[Phase] = []
     async with playing(stage, ready=False) as (line, _):
@@ -528,7 +528,7 @@ async def test_whoever_watches_sees_each_phase_and_reports_tell_the_same() -> No
     await watching
     assert seen[-5:] == [Phase.BACKOFF, Phase.INITIALIZING, Phase.READY, Phase.CLOSING, Phase.CLOSED]
     assert [type(report) for report in reports] == [Disconnected, HandshakeSucceeded]
-    assert "nobody there" in str(reports[0])
+    assert "connection refused" in str(reports[0])
     assert reports[1].server == "stage"
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.row("CL-01", "CL-26")
 @pytest.mark.greenroom(seed="random")
-async def test_a_connection_that_is_killed_at_any_moment_leaves_nobody_waiting(seed: int) -> None:
+async def test_a_connection_that_is_killed_at_any_moment_leaves_no_caller_waiting(seed: int) -> None:
     chance = random.Random(seed)
     stage = Stage()
 
@@ -81,7 +81,7 @@ async def test_a_request_without_a_deadline_waits_for_no_connection_that_may_nev
 
 
 @pytest.mark.row("CL-26")
-async def test_who_follows_a_request_that_waits_for_a_connection_hears_that_it_was_cancelled() -> None:
+async def test_progress_of_a_held_request_ends_when_the_request_is_cancelled() -> None:
     line = ConnectionLine("mortal")
     connection_spec(Stage(), line=line)
     pending = line.begin("tools/call", {"name": "x"}, timeout=20.0, progress=True)

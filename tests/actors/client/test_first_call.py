@@ -51,7 +51,7 @@ async def test_a_connection_greets_asks_and_closes() -> None:
         assert result["content"] == [{"type": "text", "text": "hello"}]
         await line.notify("notifications/roots/list_changed")
         with pytest.raises(PeerError):
-            await line.request("tools/call", {"name": "nobody", "arguments": {}})
+            await line.request("tools/call", {"name": "missing", "arguments": {}})
         await line.close()
         await line.close()
         assert line.status.phase is Phase.CLOSED
@@ -59,7 +59,7 @@ async def test_a_connection_greets_asks_and_closes() -> None:
             await line.request("tools/list")
 
 
-async def test_what_is_asked_before_it_is_ready_waits() -> None:
+async def test_a_request_before_the_handshake_waits_for_it() -> None:
     async with connected() as line:
         results = await asyncio.gather(*(line.request("tools/list") for _ in range(20)))
         assert all(result["tools"][0]["name"] == "echo" for result in results)

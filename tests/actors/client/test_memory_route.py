@@ -1,4 +1,4 @@
-"""The way to a company in the same loop: it is a wire as any other."""
+"""The route to a server in the same loop behaves as any other wire."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_both_ways() -> None:
         await line.close()
 
 
-async def test_what_is_too_much_is_refused_and_takes_nothing_else_with_it() -> None:
+async def test_a_message_that_is_too_large_is_refused_alone() -> None:
     class Guest(ClientHandler):
         def capabilities(self) -> dict[str, Any]:
             return {"elicitation": {}}
@@ -152,7 +152,7 @@ async def test_a_company_that_does_not_run_is_a_connection_that_failed() -> None
         await line.close()
 
 
-async def test_what_waits_to_be_taken_is_bounded() -> None:
+async def test_the_queue_of_unread_messages_is_bounded() -> None:
     async with server().started() as company:
         line = await start_connection(MemoryRoute(company))
         await line.ready()
@@ -169,7 +169,7 @@ async def test_what_waits_to_be_taken_is_bounded() -> None:
 
 
 @pytest.mark.greenroom
-async def test_what_a_dead_session_has_not_seen_is_said_to_the_next() -> None:
+async def test_messages_that_a_dead_session_has_not_read_go_to_the_next_session() -> None:
     made = server()
     async with made.started() as company:
         line = await start_connection(MemoryRoute(company), name="stage")

@@ -1,4 +1,4 @@
-"""A client of servers that do as they like: lists that go round, tools that are in no list, tasks without an envelope, wires that break."""
+"""A client of servers that break the protocol: lists that go round, tools that are in no list, tasks without an envelope, wires that break."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stage() -> Stage:
 async def test_a_list_that_goes_round_is_given_up_at_once(stage: Stage) -> None:
     stage.answers["tools/list"] = lambda _: {"tools": [TOOL], "nextCursor": "again"}
     async with Client(stage) as client:
-        with pytest.raises(TooManyPages, match="round in circles"):
+        with pytest.raises(TooManyPages, match="in a circle"):
             await client.list_tools()
     assert len(stage.asked("tools/list")) == 2
 
@@ -46,7 +46,7 @@ async def test_a_broken_entry_is_left_out_and_logged(stage: Stage, caplog: pytes
     stage.answers["tools/list"] = lambda _: {"tools": [TOOL, {"name": "half"}]}
     async with Client(stage, name="odd") as client:
         assert [tool.name for tool in await client.list_tools()] == ["t"]
-    assert "odd lists what cannot be read, and is left out: tools[1] (half)" in caplog.text
+    assert "odd lists an invalid entry, which is left out: tools[1] (half)" in caplog.text
 
 
 async def test_a_server_that_lists_no_tools_promises_nothing(stage: Stage) -> None:
@@ -69,7 +69,7 @@ async def test_an_answer_that_is_none_is_a_bad_answer(stage: Stage) -> None:
 async def test_a_failure_without_a_word_is_said_to_have_none(stage: Stage) -> None:
     stage.answers["tools/call"] = lambda _: {"content": [], "isError": True}
     async with Client(stage) as client:
-        with pytest.raises(ToolFailed, match="t: it failed, and does not say why"):
+        with pytest.raises(ToolFailed, match="t: it failed without a message"):
             await client.call("t")
 
 

@@ -1,4 +1,4 @@
-"""What tools promise is looked up once; a list that changes meanwhile changes no answer."""
+"""Output schemas are looked up once; a list that changes meanwhile does not change the check of a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers answer is read into values, whatever they add to it; what cannot be read is said, and takes nothing else with it."""
+"""Replies of servers are read into values, with unknown members kept; invalid entries are reported and affect no others."""
 
 from __future__ import annotations
 

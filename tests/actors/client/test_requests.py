@@ -1,4 +1,4 @@
-"""Requests: each is settled once, by whatever comes first, and the server is told what it has to know."""
+"""Requests: each is settled once, by the first outcome, and the server is notified of cancellations."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ async def test_duplicate_unknown_and_stale_replies_are_counted_and_ignored() -> 
         stage.wire.say(
             JsonRpcResponse(last, {}),
             JsonRpcResponse(last, {}),
-            JsonRpcResponse("nobody's", {}),
+            JsonRpcResponse("unknown", {}),
             JsonRpcResponse(10**6, {}),
         )
         stage.wire.say(JsonRpcError(None, PeerError(-32700, "what?")), JsonRpcError(last, PeerError(1, "late")))

@@ -1,4 +1,4 @@
-"""What the server asks: answered once, whatever the handler does, and never at the connection's expense."""
+"""Requests from the server: each is answered once, whatever the handler does, and the connection is not affected."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_a_handler_that_hangs_is_given_up_and_one_that_is_cancelled_is_end
         assert not [each for each in stage.wire.heard if answer_of("s2")(each)]
 
 
-async def test_errands_are_bounded_and_slow_ones_delay_nobody() -> None:
+async def test_server_requests_are_bounded_and_slow_ones_delay_no_other() -> None:
     async with playing(handler=Player(), max_server_requests=3) as (line, stage):
         for number in range(3):
             stage.wire.say(JsonRpcRequest(number, "hang", {}))
@@ -154,7 +154,7 @@ async def test_errands_are_bounded_and_slow_ones_delay_nobody() -> None:
         assert (await snapshot(line))["server_requests"] == []
 
 
-async def test_whoever_works_for_the_handler_may_be_killed() -> None:
+async def test_killed_handler_processes_are_answered_for_and_replaced() -> None:
     player = Player()
     async with playing(handler=player) as (line, stage):
         stage.wire.say(JsonRpcRequest("s1", "hang", {}))
@@ -202,7 +202,7 @@ async def test_a_deferred_answer_may_be_there_before_it_is_returned_or_be_an_err
         assert (await ask(stage, "later", id="s2")).message == "Internal error"
 
 
-async def test_a_deferred_answer_that_comes_after_its_wire_is_nobodys() -> None:
+async def test_a_deferred_answer_after_its_wire_ended_is_dropped() -> None:
     player = Player()
     async with playing(handler=player) as (line, stage):
         stage.wire.say(JsonRpcRequest("s1", "later", {}))

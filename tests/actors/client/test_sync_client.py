@@ -1,4 +1,4 @@
-"""The client of a script: no loop, no await, any thread; and what runs in its node is gone with it."""
+"""`SyncClient`: no loop, no await, any thread; and its node ends with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools that can only be called as tasks: a call of one is a task, and what came of it is its result."""
+"""Tools that can only be called as tasks: a call of one makes a task, and returns the task's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress of a call that the server has made a task of is told until the task has ended."""
+"""A call that the server made a task of reports progress until the task has ended."""
 
 from __future__ import annotations
 

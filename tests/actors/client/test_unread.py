@@ -1,4 +1,4 @@
-"""What lies in the mailbox of a connection that dies was never sent: its successor sends it, and where there is none it is lost at once."""
+"""Unread requests of a connection that dies were never sent: its successor sends them, and without one they fail at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Updates: several readers, bounded; the server asked once, and again after each handshake; gaps told."""
+"""Updates: several bounded readers share one subscription, which is renewed after each handshake; gaps are reported."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_several_readers_of_one_resource_and_the_server_asked_once() -> No
         assert [each.params["uri"] for each in played.asked("resources/unsubscribe")] == ["a:2", "a:1"]
 
 
-async def test_those_who_subscribe_at_once_wait_for_the_same_answer() -> None:
+async def test_concurrent_subscribers_share_one_subscribe_request() -> None:
     played = stage()
     played.answers["resources/subscribe"] = After(1.0, {})
 
@@ -146,7 +146,7 @@ async def test_readers_end_with_the_client() -> None:
 
 @pytest.mark.row("CL-12")
 @pytest.mark.parametrize("how", ["closed", "killed"])
-async def test_whoever_reads_of_a_connection_that_is_over_hears_so_whenever_they_began(how: str) -> None:
+async def test_readers_of_a_closed_connection_end_whenever_they_began(how: str) -> None:
     async with playing(stage()) as (line, _), line.listen() as before:
         if how == "killed":
             assert line.pid is not None

@@ -1,4 +1,4 @@
-"""A federation on the stage: servers whose lists and faults a test decides, and a tree around them, on virtual time."""
+"""Fake upstreams with scripted lists and faults, and a federation of them, on virtual time."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def call(federation: Federation, id: str, tool: str = "echo", **options: A
     return str(result["content"][0]["text"])
 
 
-async def nobody_leaving(federation: Federation) -> None:
+async def none_leaving(federation: Federation) -> None:
     """Wait until the upstreams that have lost their place are gone."""
     while federation.leaving:
         await next(iter(federation.leaving.values())).wakeup.wait()

@@ -1,4 +1,4 @@
-"""A federation of twenty on trial: a plan of faults, callers who never rest, and what must be true whatever happened.
+"""A federation of twenty servers under random faults, with constant callers, and the invariants that must hold.
 
 Some of the servers are spared: no caller may notice anything there. Of the others each call is settled exactly once, in a way that has a
 type, no call is heard twice, and when the faults are over all of them come back by themselves.
@@ -131,8 +131,8 @@ def plan(seed: int, faults: int, every: float) -> FaultPlan:
     for _ in range(faults):
         at += source.expovariate(1 / every)
         what, _, role = source.choice(KINDS).partition(" ")
-        whom = f"upstreams/upstream s{source.randrange(SPARED, SERVERS)}" + (f"/{role}" if role else "")
-        made.append(Fault(round(at, 3), what, f"**/{whom}", seconds=source.choice((0.5, 2.0, 8.0))))
+        target = f"upstreams/upstream s{source.randrange(SPARED, SERVERS)}" + (f"/{role}" if role else "")
+        made.append(Fault(round(at, 3), what, f"**/{target}", seconds=source.choice((0.5, 2.0, 8.0))))
     return FaultPlan(tuple(made))
 
 
@@ -149,7 +149,7 @@ class Outcome:
     def __str__(self) -> str:
         calls = ", ".join(f"{count} {name}" for name, count in self.calls.most_common())
         return (
-            f"{self.injected} faults ({self.missed} found nobody) in {self.seconds:.0f} s of virtual time, "
+            f"{self.injected} faults ({self.missed} found no process) in {self.seconds:.0f} s of virtual time, "
             f"{self.parkings} parkings; {sum(self.calls.values())} calls: {calls}"
         )
 

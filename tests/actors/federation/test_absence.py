@@ -171,7 +171,7 @@ async def test_a_server_at_which_connections_are_refused_opens_its_breaker_at_on
         await reaches(federation, "git", UpstreamState.READY)
 
 
-async def test_what_is_tried_again_by_hand_is_waited_for_as_at_first() -> None:
+async def test_calls_wait_for_a_manual_retry_as_for_a_first_start() -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage)}) as federation:
         await gone(federation, stage, attempts=1)
@@ -250,7 +250,7 @@ async def test_a_server_that_does_not_start_costs_the_first_catalogue_its_patien
         assert "mute__echo" in [one["name"] for one in await host.to_anthropic()]
 
 
-async def test_what_is_tried_again_by_hand_is_waited_for_by_the_next_catalogue() -> None:
+async def test_the_next_catalogue_waits_for_a_manual_retry() -> None:
     mute = Upstairs()
     mute.answers["initialize"] = SILENCE
     async with hosted(mute=spec(mute, settings=ClientSettings(init_timeout=8.0, backoff=STEADY))) as host:
@@ -359,7 +359,7 @@ async def test_tools_are_kept_as_they_are_where_that_is_wanted_and_during_a_firs
         assert await host.to_anthropic() == before
 
 
-def test_what_becomes_of_tools_of_a_server_that_is_away_is_one_of_three() -> None:
+def test_away_accepts_three_values() -> None:
     with pytest.raises(ConfigError, match="away is 'mark', 'withdraw', 'keep', not 'hide'"):
         Host(away="hide")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="away is"):

@@ -1,4 +1,4 @@
-"""The book of who may ask: never more than its bounds, every caller in turn, and none forgotten."""
+"""The admission queue: never over its bounds, every principal in turn, and no request forgotten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def book(limit: int = 2, queue: int = 4) -> AdmissionQueue[str]:
     return made
 
 
-def test_those_who_wait_are_served_in_turn_by_who_asked() -> None:
+def test_waiting_requests_are_served_in_turn_by_principal() -> None:
     made = book(limit=1)
     assert made.enter("a", "a0", 0.0).granted
     for request in ("a1", "a2", "a3"):
@@ -35,7 +35,7 @@ def test_those_who_wait_are_served_in_turn_by_who_asked() -> None:
     assert order == ["a1", "b1", "a2", "a3"]
 
 
-def test_one_too_many_is_refused_with_a_hint() -> None:
+def test_a_request_over_the_limit_is_refused_with_a_hint() -> None:
     made = book(limit=1, queue=1)
     made.enter("a", "a0", 0.0)
     made.leave("a0", 3.0)
@@ -60,7 +60,7 @@ def test_the_greedy_one_makes_room() -> None:
         made.enter("b", "b1", 0.0)  # a has two now, and b would have two
 
 
-def test_nobody_goes_while_it_is_shut() -> None:
+def test_no_request_is_admitted_while_the_queue_is_shut() -> None:
     made: AdmissionQueue[str] = AdmissionQueue("git", 2, 4)
     assert not made.enter("a", "a0", 0.0).granted
     assert made.next(0.0) is None
@@ -69,7 +69,7 @@ def test_nobody_goes_while_it_is_shut() -> None:
 
 
 def test_bounds_that_cannot_be() -> None:
-    with pytest.raises(ValueError, match="room for 1 or more"):
+    with pytest.raises(ValueError, match="limit is 1 or more"):
         AdmissionQueue("git", 0, 1)
 
 

@@ -1,4 +1,4 @@
-"""The breaker as a machine: it opens when enough of the latest failed, lets one probe go at a time, and closes for a good one alone."""
+"""The breaker as a state machine: it opens when enough of the latest requests failed, allows one probe at a time, and closes after a good one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_good_probe_closes_and_a_bad_one_doubles_the_wait() -> None:
     assert machine.retry_in(4.0) == 1.0
 
 
-def test_a_probe_that_nobody_ends_is_taken_for_failed() -> None:
+def test_an_unfinished_probe_counts_as_failed() -> None:
     machine = breaker(probe_timeout=1.0)
     fail(machine, 3)
     ticket = machine.probe(1.0)
@@ -104,7 +104,7 @@ def test_hasten_makes_the_probe_due() -> None:
     assert machine.probe(0.2) is not None
 
 
-def test_what_began_before_it_opened_says_nothing() -> None:
+def test_requests_from_before_the_breaker_opened_do_not_count() -> None:
     machine = breaker()
     old = machine.epoch
     fail(machine, 3)
@@ -134,7 +134,7 @@ def test_what_began_before_it_opened_says_nothing() -> None:
         (RequestLost("ping", WireFull("full"), maybe_done=False), None),
     ],
 )
-def test_what_counts(error: BaseException | None, verdict: bool | None) -> None:  # noqa: FBT001 - a table
+def test_which_outcomes_count_as_failures(error: BaseException | None, verdict: bool | None) -> None:  # noqa: FBT001 - a table
     assert is_failure(error) is verdict
 
 

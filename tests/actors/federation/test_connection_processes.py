@@ -1,4 +1,4 @@
-"""Who keeps an annex, who waits for one, and who is told when there is none: with premises that a test decides, on virtual time.
+"""Connection processes: owners, leases and the barrier, with a scripted process starter, on virtual time.
 
 That connections run in such a process, and survive what happens to it, is in `tests/actors/isolation`.
 """
@@ -63,7 +63,7 @@ class House(GenServer):
 
 
 class Houses(ConnectionProcessStarter):
-    """The premises."""
+    """A process starter whose outcomes a test sets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,8 +86,8 @@ class Houses(ConnectionProcessStarter):
 
 @asynccontextmanager
 async def built() -> AsyncGenerator[tuple[ConnectionProcessRef, Houses]]:
-    """One annex of a federation's, which has no tenant yet."""
-    key, houses = CompanyKey.new("annexed"), Houses()
+    """A connection process of a federation, without leases."""
+    key, houses = CompanyKey.new("processes"), Houses()
     upstreams = ProcessName(key, "upstreams")
     top = await start(Supervisor, [child(DynamicSupervisor).but(id="upstreams", name=upstreams)])
     processes = ConnectionProcesses(key, Ref(upstreams, None))
@@ -99,7 +99,7 @@ async def built() -> AsyncGenerator[tuple[ConnectionProcessRef, Houses]]:
 
 
 def moves_in(room: ConnectionProcessRef) -> tuple[Pid, asyncio.Future[NodeLease]]:
-    """A tenant that stays until it is told to go."""
+    """A lease that is held until the test ends it."""
     inside: asyncio.Future[NodeLease] = asyncio.get_running_loop().create_future()
 
     async def live() -> None:
@@ -124,7 +124,7 @@ async def leaves(pid: Pid) -> None:
     await wait_down(pid)
 
 
-async def test_who_come_at_once_share_one_process_and_the_last_to_leave_has_it_stopped() -> None:
+async def test_concurrent_leases_share_one_process_and_the_last_return_stops_it() -> None:
     async with built() as (room, houses):
         some = [moves_in(room) for _ in range(3)]
         leases = [await inside for _, inside in some]
@@ -139,7 +139,7 @@ async def test_who_come_at_once_share_one_process_and_the_last_to_leave_has_it_s
         assert not is_alive(houses.houses[0].pid)
 
 
-async def test_who_comes_while_it_is_being_closed_has_another_one() -> None:
+async def test_a_lease_during_shutdown_starts_another_process() -> None:
     async with built() as (room, houses):
         houses.slow = 5.0
         first, inside = moves_in(room)
@@ -152,7 +152,7 @@ async def test_who_comes_while_it_is_being_closed_has_another_one() -> None:
         houses.slow = 0.0
 
 
-async def test_what_keeps_it_from_coming_up_is_told_to_whoever_waits() -> None:
+async def test_a_failed_start_is_raised_to_all_waiting_leases() -> None:
     async with built() as (room, houses):
         houses.failures = [NOWHERE, LookupError("a bug of ours")]
         for error in tuple(houses.failures):
@@ -163,7 +163,7 @@ async def test_what_keeps_it_from_coming_up_is_told_to_whoever_waits() -> None:
         assert (await inside).node == "house-1"
 
 
-async def test_one_that_is_always_closed_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_keeps_closing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[Pid] = []
 
     async with built() as (room, _):
@@ -181,7 +181,7 @@ async def test_one_that_is_always_closed_again_is_given_up(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("error", [NOWHERE, StartFailed(Crash(NOWHERE))])
-async def test_where_there_is_no_machine_a_tenant_looks_again_and_nobody_has_died(error: Exception) -> None:
+async def test_without_a_machine_the_lease_tries_again_and_no_process_dies(error: Exception) -> None:
     async with built() as (room, houses):
         houses.failures = [error, error]
         upstream = await start(Supervisor, [room.lease_spec()], intensity=0)
@@ -189,10 +189,10 @@ async def test_where_there_is_no_machine_a_tenant_looks_again_and_nobody_has_die
         assert houses.asked == [0.0, 30.0, 60.0]
         assert is_alive(upstream.pid)
         exit(houses.houses[0].pid, Crash(MemoryError("too much")))
-        await wait_down(upstream)  # which counts what its annex does to it
+        await wait_down(upstream)  # the upstream counts the failures of its process
 
 
-async def test_a_tenant_whose_annex_does_not_come_up_for_another_reason_has_died_of_it() -> None:
+async def test_a_lease_crashes_when_its_process_fails_to_start() -> None:
     async with built() as (room, houses):
         houses.failures = [StartFailed(Crash(OSError("no such program")))]
         upstream = await start(Supervisor, [room.lease_spec()], intensity=0)
@@ -200,7 +200,7 @@ async def test_a_tenant_whose_annex_does_not_come_up_for_another_reason_has_died
         assert houses.asked == [0.0]
 
 
-async def test_what_is_sent_by_mistake_ends_nobody() -> None:
+async def test_stray_messages_end_no_process() -> None:
     async with built() as (room, _):
         upstream = await start(Supervisor, [room.lease_spec()], intensity=0)
         owner = await room.processes.owner(room.spec)
@@ -216,7 +216,7 @@ async def test_what_is_sent_by_mistake_ends_nobody() -> None:
 
 
 @pytest.mark.parametrize("stays", [0.0, 3.0, 60.0])
-async def test_when_all_of_it_stops_whoever_is_on_the_way_out_is_waited_for(stays: float) -> None:
+async def test_the_shutdown_waits_for_leases_that_are_being_returned(stays: float) -> None:
     loop = asyncio.get_running_loop()
     async with built() as (room, houses):
         pid, inside = moves_in(room)

@@ -1,4 +1,4 @@
-"""The line of a federation: what is asked over it takes turns, ends when its caller does, and is settled exactly once."""
+"""The line of a federation: its requests take turns, end with their callers, and are settled exactly once."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_those_on_whose_behalf_it_is_asked_take_turns() -> None:
         assert order == ["a0", "a1", "b0", "a2", "b1", "a3"]
 
 
-async def test_one_deadline_for_waiting_and_being_under_way() -> None:
+async def test_waiting_and_running_share_one_deadline() -> None:
     stage = Upstairs()
     stage.answers["tools/call"] = lambda request: After(2.0, {})
     async with federated({"git": spec(stage, concurrent=1)}) as federation:
@@ -84,7 +84,7 @@ async def test_one_deadline_for_waiting_and_being_under_way() -> None:
         assert len(stage.asked("tools/call")) <= 3
 
 
-async def test_who_waits_may_change_its_mind_or_die() -> None:
+async def test_a_waiting_request_ends_when_its_caller_cancels_or_dies() -> None:
     stage = Upstairs()
     stage.answers["tools/call"] = slow
     async with federated({"git": spec(stage, concurrent=1)}) as federation:

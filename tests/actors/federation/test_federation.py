@@ -1,4 +1,4 @@
-"""Who is in a federation, and what happens to the others when one of them comes, goes, is replaced, or is not there."""
+"""The members of a federation: starting, replacing and stopping one affects no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import AlreadyRegistered, NotRegistered, Supervisor, is_alive, start, stop, tree
 from greenroom.transports.client.errors import ConnectFailed
 
-from .fake_upstreams import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
+from .fake_upstreams import Upstairs, all_ready, call, federated, none_leaving, reaches, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.offering import Upstreams
@@ -48,7 +48,7 @@ async def test_a_server_comes_and_goes() -> None:
 
 @pytest.mark.row("FE-05")
 @pytest.mark.greenroom(seeds=5)
-async def test_of_those_who_start_the_same_one_wins() -> None:
+async def test_of_concurrent_starts_of_one_id_one_wins() -> None:
     async with federated() as federation:
         results = await asyncio.gather(
             *(federation.start("git", spec(Upstairs())) for _ in range(20)), return_exceptions=True
@@ -59,7 +59,7 @@ async def test_of_those_who_start_the_same_one_wins() -> None:
         assert {each.pid for each in lost} == {federation.whereis("git")} == set(won)
 
 
-async def test_what_cannot_be_started_leaves_nothing() -> None:
+async def test_a_server_that_cannot_be_started_leaves_nothing() -> None:
     def wrong(id: str, spec: UpstreamSpec) -> object:
         raise LookupError(id)
 
@@ -71,9 +71,9 @@ async def test_what_cannot_be_started_leaves_nothing() -> None:
         await federation.start("git", spec(Upstairs()))
 
 
-async def test_one_dead_and_one_hanging_keep_nobody_waiting() -> None:
+async def test_a_dead_and_a_hanging_server_delay_no_other() -> None:
     dead, hanging = Upstairs(), Upstairs()
-    dead.failures = [ConnectFailed("nobody there")] * 1000
+    dead.failures = [ConnectFailed("connection refused")] * 1000
     hanging.answers["initialize"] = SILENCE
     first = {name: spec(Upstairs()) for name in ("a", "b", "c")} | {"dead": spec(dead), "hanging": spec(hanging)}
     loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ async def test_requests_in_flight_end_on_the_old_one() -> None:
         change = await anext(changes)
         assert change.differences.tools == Difference(frozenset("c"), frozenset("b"))
         assert before is not None
-        await nobody_leaving(federation)
+        await none_leaving(federation)
         assert not is_alive(before)
 
 
@@ -130,7 +130,7 @@ async def test_a_new_one_that_is_not_ready_in_time() -> None:
         assert known is not None
         assert list(known.tools) == ["echo"]  # what the old one offered, until the new one says
         with pytest.raises(NotRegistered):
-            await federation.replace("nobody", spec(new))
+            await federation.replace("missing", spec(new))
 
 
 async def test_stopping_gives_what_is_under_way_its_time() -> None:
@@ -166,7 +166,7 @@ async def test_a_stop_ends_a_replacement() -> None:
         await federation.stop("git")
         with pytest.raises(ClientClosed):
             await replacing
-        await nobody_leaving(federation)
+        await none_leaving(federation)
         assert not federation.arriving
         assert "git" not in str(tree())
 
@@ -218,7 +218,7 @@ async def test_a_federation_that_is_no_more_says_so() -> None:
     await stop(top)
 
 
-def test_it_is_what_agents_ask_for() -> None:
+def test_a_federation_provides_what_a_tool_router_needs() -> None:
     upstreams: Upstreams = Federation()
     assert not upstreams.ids()
 
@@ -230,7 +230,7 @@ def test_specs_that_cannot_be() -> None:
 
 
 @pytest.mark.row("FE-01", "FE-06")
-async def test_ids_are_anybodys_and_names_are_the_servers() -> None:
+async def test_ids_may_be_any_hashable_value() -> None:
     """What tools are called across servers is for the host to say: here they have the names that they have."""
     ids = [("tenant", 1), ("tenant", 2)]
     async with federated() as federation:

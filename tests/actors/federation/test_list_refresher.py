@@ -1,4 +1,4 @@
-"""What servers offer: fetched over all pages, once for a storm of changes, announced once and only when it is different."""
+"""The list refresher: it fetches all pages, once for a storm of changes, and announces differences once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
-from .fake_upstreams import Upstairs, all_ready, federated, nobody_leaving, reaches, spec
+from .fake_upstreams import Upstairs, all_ready, federated, none_leaving, reaches, spec
 
 
-async def test_all_pages_of_all_lists() -> None:
+async def test_every_page_of_every_list_is_fetched() -> None:
     names = [f"tool {number}" for number in range(7)]
     stage = Upstairs(*names)
     stage.answers["resources/templates/list"] = {"resourceTemplates": [{"uriTemplate": "a:{x}", "name": "t"}]}
@@ -31,7 +31,7 @@ async def test_all_pages_of_all_lists() -> None:
         assert federation.known("git") is offering
 
 
-async def test_what_is_not_declared_is_not_asked_for() -> None:
+async def test_undeclared_lists_are_not_requested() -> None:
     stage = Upstairs(capabilities={"tools": {}})
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
@@ -124,18 +124,18 @@ async def test_too_many_pages() -> None:
             await federation.offering("git")
 
 
-async def test_who_never_came_offers_nothing_yet() -> None:
+async def test_an_upstream_that_was_never_ready_offers_nothing() -> None:
     dead, hanging = Upstairs(), Upstairs()
-    dead.failures = [ConnectFailed("nobody there")] * 100
+    dead.failures = [ConnectFailed("connection refused")] * 100
     hanging.answers["initialize"] = SILENCE
     async with federated({"dead": spec(dead), "hanging": spec(hanging)}) as federation:
         assert federation.known("dead") is None
-        with pytest.raises(Unavailable, match="nobody there"):
+        with pytest.raises(Unavailable, match="connection refused"):
             await federation.offering("dead", timeout=2.0)
         with pytest.raises(Unavailable, match="it is still starting after 1 s"):
             await federation.offering("hanging", timeout=1.0)
         with pytest.raises(ClientError):
-            await federation.offering("nobody")
+            await federation.offering("missing")
 
 
 async def test_coming_and_going_are_changes_too() -> None:
@@ -145,7 +145,7 @@ async def test_coming_and_going_are_changes_too() -> None:
         assert (await anext(changes)).differences.tools.added == {"a"}
         await federation.stop("git")
         assert (await anext(changes)).differences.tools.removed == {"a"}
-        await nobody_leaving(federation)
+        await none_leaving(federation)
 
 
 async def test_updates_pass_a_gap_when_a_server_is_replaced() -> None:
@@ -186,7 +186,7 @@ async def test_the_level_of_logs_is_told_to_successors() -> None:
             await line.set_level("info")
 
 
-async def test_after_a_new_handshake_nobody_waits_for_what_could_not_be_had_before_it() -> None:
+async def test_a_new_handshake_does_not_wait_for_an_earlier_failed_fetch() -> None:
     stage = Upstairs()
     stage.answers["tools/list"] = PeerError(-32603, "not now")
     async with federated({"git": spec(stage)}) as federation:

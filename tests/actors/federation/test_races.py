@@ -1,4 +1,4 @@
-"""Callers start, stop and replace at the same time, while the steward and its helpers die: one tree for each id, and none besides."""
+"""Callers start, stop and replace at the same time, while the manager and its helpers die: one tree for each id, and none besides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.supervision import ActorError, current_node
 from greenroom.supervision.testing import Fault, FaultPlan, inject, run
 
-from .fake_upstreams import Upstairs, all_ready, federated, nobody_leaving, spec
+from .fake_upstreams import Upstairs, all_ready, federated, none_leaving, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.federation import Federation
@@ -77,7 +77,7 @@ async def scene(seed: int) -> list[str]:
         await injection.wait()
         await injection.close()
         await asyncio.sleep(10.0)
-        await nobody_leaving(federation)
+        await none_leaving(federation)
         assert not federation.arriving
         trees = sorted(each.label for each in current_node().processes.values() if each.label.startswith("upstream "))
         running = [id for id, each in federation.statuses().items() if each.state is not UpstreamState.PARKED]
@@ -89,11 +89,11 @@ async def scene(seed: int) -> list[str]:
             await federation.replace(id, spec(Upstairs()))
         await all_ready(federation)
         assert {each.state for each in federation.statuses().values()} == {UpstreamState.READY}
-        await nobody_leaving(federation)
+        await none_leaving(federation)
     return done
 
 
 @given(st.integers(0, 2**32), st.none() | st.integers(0, 2**32))
 @settings(max_examples=examples(30))
-def test_one_tree_for_each_id(seed: int, order: int | None) -> None:
+def test_each_id_has_exactly_one_tree(seed: int, order: int | None) -> None:
     assert len(run(lambda: scene(seed), seed=order)) == 48

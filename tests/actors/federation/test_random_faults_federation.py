@@ -1,4 +1,4 @@
-"""Whatever befalls fifteen of twenty servers: every call is settled once, all come back, and the other five never notice."""
+"""Random faults for fifteen of twenty servers: every call is settled once, all come back, and the other five never notice."""
 
 from __future__ import annotations
 

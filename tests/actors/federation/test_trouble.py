@@ -1,4 +1,4 @@
-"""What goes wrong with one upstream: its breaker opens and closes, its processes die, it is parked and comes back; no other upstream notices."""
+"""Failures of one upstream: its breaker opens and closes, its processes die, it is parked and comes back; no other upstream notices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_the_breaker_opens_probes_and_closes() -> None:
         assert await call(federation, "git") == "again"
 
 
-async def test_who_does_not_want_to_wait_probes_now() -> None:
+async def test_a_retry_probes_at_once() -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
@@ -85,7 +85,7 @@ async def test_errors_of_the_application_open_nothing() -> None:
         assert federation.status("strict").state is UpstreamState.OPEN
 
 
-async def test_who_waits_when_it_opens_is_told_at_once() -> None:
+async def test_waiting_requests_fail_when_the_breaker_opens() -> None:
     stage = Upstairs()
     stage.answers["tools/call"] = SILENCE
     async with federated({"git": spec(stage, concurrent=3)}) as federation:
@@ -97,7 +97,7 @@ async def test_who_waits_when_it_opens_is_told_at_once() -> None:
         assert asyncio.get_running_loop().time() == 3.0
 
 
-async def test_a_sentry_that_dies_with_its_probe_is_succeeded() -> None:
+async def test_a_breaker_probe_that_dies_in_mid_probe_is_replaced() -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
@@ -124,7 +124,7 @@ def child_of(federation: Federation, id: str, role: str) -> Any:
 
 @pytest.mark.row("FE-04")
 @pytest.mark.parametrize("role", ["connection", "refresher", "probe", "supervisor", "upstreams", "manager", "jobs"])
-async def test_whoever_dies_comes_back(role: str) -> None:
+async def test_each_process_of_a_federation_is_restarted(role: str) -> None:
     stage, other = Upstairs(), Upstairs()
     other.answers["tools/call"] = SILENCE
     async with federated({"git": spec(stage), "other": spec(other)}) as federation:
@@ -178,7 +178,7 @@ async def test_whose_processes_die_too_often_is_parked() -> None:
         assert await call(federation, "git") == "echo"
 
 
-async def test_who_is_parked_is_started_when_somebody_says_so() -> None:
+async def test_a_parked_upstream_is_started_by_retry() -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage, intensity=0)}) as federation:
         await all_ready(federation)
@@ -193,7 +193,7 @@ async def test_who_is_parked_is_started_when_somebody_says_so() -> None:
 
 async def test_a_connection_that_gave_up_is_woken_slowly() -> None:
     stage = Upstairs()
-    stage.failures = [ConnectFailed("nobody there")] * 3
+    stage.failures = [ConnectFailed("connection refused")] * 3
     settings = ClientSettings(backoff=STEADY, park_after=2)
     async with federated({"git": spec(stage, settings=settings)}) as federation:
         cause = await reaches(federation, "git", UpstreamState.PARKED)
@@ -203,7 +203,7 @@ async def test_a_connection_that_gave_up_is_woken_slowly() -> None:
         assert asyncio.get_running_loop().time() >= began + 30.0
 
 
-async def test_what_is_asked_while_nobody_runs_waits_or_not() -> None:
+async def test_requests_to_a_stopped_upstream_wait_only_if_told_to() -> None:
     async with federated({"git": spec(Upstairs())}) as federation:
         await all_ready(federation)
         line = federation.line("git")
@@ -228,7 +228,7 @@ async def test_a_wire_that_breaks_is_no_death() -> None:
         assert await call(federation, "git") == "echo"
 
 
-async def test_what_waits_for_a_successor_that_will_not_come_is_told() -> None:
+async def test_requests_that_wait_for_a_parked_upstream_fail() -> None:
     async with federated({"git": spec(Upstairs(), intensity=0)}) as federation:
         await all_ready(federation)
         line = federation.line("git")
@@ -265,7 +265,7 @@ async def test_a_call_that_had_gone_when_its_upstream_was_parked_may_have_been_d
         assert caught.value.maybe_done
 
 
-async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> None:
+async def test_a_start_is_retried_while_the_supervisor_of_upstreams_restarts() -> None:
     async with federated({"git": spec(Upstairs())}) as federation:
         await all_ready(federation)
         kill(federation.whereis("git"))
@@ -277,7 +277,7 @@ async def test_when_those_who_start_upstreams_are_away_it_is_tried_again() -> No
 
 @pytest.mark.row("FE-04")
 @pytest.mark.parametrize("kind", ["listen", "subscribe"])
-async def test_whoever_reads_of_an_upstream_that_was_parked_hears_it_again_when_it_is_back(kind: str) -> None:
+async def test_readers_of_a_parked_upstream_receive_updates_again_after_its_return(kind: str) -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage, intensity=2)}) as federation:
         await all_ready(federation)
@@ -315,7 +315,7 @@ class _FailsOnce:
 
 
 @pytest.mark.row("FE-04")
-async def test_a_bug_in_the_curators_or_the_sentrys_task_is_its_crash_and_not_its_silence() -> None:
+async def test_a_bug_in_a_task_of_the_refresher_or_the_probe_crashes_its_process() -> None:
     stage = Upstairs("a")
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)

@@ -1,4 +1,4 @@
-"""The steward of a federation, while other processes die, are parked, do not come up, or go: no server is lost, and no unwanted one is woken."""
+"""The upstream manager while other processes die, are parked, or fail to start: no server is lost, and no removed one is revived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import Ref, StartFailed, current_node, is_alive, kill, whereis, which_children
 from greenroom.supervision.testing import kill as kill_and_wait
 
-from .fake_upstreams import Upstairs, all_ready, call, federated, nobody_leaving, reaches, spec
+from .fake_upstreams import Upstairs, all_ready, call, federated, none_leaving, reaches, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.federation.federation import Federation
@@ -39,12 +39,12 @@ class Connecting:
 
 
 async def parked(federation: Federation, id: str = "git") -> None:
-    """It has died once too often."""
+    """Kill it until it is parked."""
     kill(federation.whereis(id))
     await reaches(federation, id, UpstreamState.PARKED)
 
 
-async def test_who_is_parked_is_woken_in_time_though_the_steward_has_died_meanwhile() -> None:
+async def test_a_parked_upstream_is_revived_in_time_though_the_manager_has_died() -> None:
     async with federated({"git": spec(Upstairs(), intensity=0)}) as federation:
         await all_ready(federation)
         await parked(federation)
@@ -57,7 +57,7 @@ async def test_who_is_parked_is_woken_in_time_though_the_steward_has_died_meanwh
         assert await call(federation, "git") == "echo"
 
 
-async def test_who_dies_together_with_the_steward_is_started_again() -> None:
+async def test_an_upstream_that_dies_with_the_manager_is_started_again() -> None:
     async with federated({"git": spec(Upstairs()), "other": spec(Upstairs())}) as federation:
         await all_ready(federation)
         before, other = federation.whereis("git"), federation.whereis("other")
@@ -68,7 +68,7 @@ async def test_who_dies_together_with_the_steward_is_started_again() -> None:
         assert federation.whereis("other") == other
 
 
-async def test_who_is_stopped_while_parked_is_not_woken() -> None:
+async def test_a_parked_upstream_that_is_stopped_is_not_revived() -> None:
     stage = Upstairs()
     async with federated({"git": spec(stage, intensity=0)}) as federation:
         await all_ready(federation)
@@ -80,7 +80,7 @@ async def test_who_is_stopped_while_parked_is_not_woken() -> None:
         assert federation.ids() == ()
 
 
-async def test_who_falls_again_soon_is_parked_for_longer_and_who_was_well_for_long_is_not() -> None:
+async def test_an_upstream_that_fails_again_soon_is_parked_for_longer() -> None:
     loop = asyncio.get_running_loop()
     async with federated({"git": spec(Upstairs(), intensity=0)}) as federation:
         await all_ready(federation)
@@ -94,7 +94,7 @@ async def test_who_falls_again_soon_is_parked_for_longer_and_who_was_well_for_lo
         assert waited == [30.0, 60.0, 30.0]
 
 
-async def test_what_does_not_even_come_up_is_told_and_leaves_nothing() -> None:
+async def test_a_failed_start_raises_and_leaves_nothing() -> None:
     connecting = Connecting()
     connecting.broken = True
     async with federated({"other": spec(Upstairs())}) as federation:
@@ -105,7 +105,7 @@ async def test_what_does_not_even_come_up_is_told_and_leaves_nothing() -> None:
         before = federation.whereis("other")
         with pytest.raises(StartFailed, match="nothing to connect with"):
             await federation.replace("other", spec(Upstairs(), connect=connecting))
-        await nobody_leaving(federation)
+        await none_leaving(federation)
         assert not federation.arriving
         assert federation.whereis("other") == before
         assert await call(federation, "other") == "echo"
@@ -114,7 +114,7 @@ async def test_what_does_not_even_come_up_is_told_and_leaves_nothing() -> None:
         await all_ready(federation, "git")
 
 
-async def test_what_does_not_come_up_again_is_parked_and_tried_later() -> None:
+async def test_an_upstream_whose_restart_fails_is_parked_and_tried_later() -> None:
     connecting = Connecting()
     async with federated({"git": spec(Upstairs(), connect=connecting)}) as federation:
         await all_ready(federation)
@@ -129,7 +129,7 @@ async def test_what_does_not_come_up_again_is_parked_and_tried_later() -> None:
         assert asyncio.get_running_loop().time() == 30.0
 
 
-async def test_an_errand_that_is_ended_is_run_again_and_the_server_goes_all_the_same() -> None:
+async def test_a_killed_drain_job_is_run_again_and_the_server_is_stopped() -> None:
     stage = Upstairs()
     stage.answers["tools/call"] = SILENCE
     async with federated({"git": spec(stage, grace=5.0)}) as federation:
@@ -148,7 +148,7 @@ async def test_an_errand_that_is_ended_is_run_again_and_the_server_goes_all_the_
             await under_way
 
 
-async def test_a_stray_word_is_no_end_of_the_steward_and_it_says_who_there_is() -> None:
+async def test_a_stray_message_does_not_end_the_manager_and_its_state_is_reported() -> None:
     async with federated({"git": spec(Upstairs())}) as federation:
         await all_ready(federation)
         manager = whereis(federation.name("manager"))
@@ -173,6 +173,6 @@ async def test_a_stray_word_is_no_end_of_the_steward_and_it_says_who_there_is() 
         ({"settling": float("inf")}, "settling is a number of seconds, not inf"),
     ],
 )
-def test_what_a_spec_cannot_be_is_said(wrong: dict[str, Any], says: str) -> None:
+def test_an_invalid_spec_is_refused_with_the_reason(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         spec(Upstairs(), **wrong)

@@ -1,4 +1,4 @@
-"""How an upstream is: its state, the reason, in how many seconds it is tried again, and how many calls are in progress."""
+"""The status of an upstream: its state, the reason, the seconds until the next attempt, and the calls in progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_server_that_is_parked_says_when_it_is_tried_again() -> None:
 
 async def test_a_connection_that_has_given_up_says_when_it_is_tried_again() -> None:
     stage = Upstairs()
-    stage.failures = [ConnectFailed("nobody there")] * 3
+    stage.failures = [ConnectFailed("connection refused")] * 3
     settings = ClientSettings(backoff=STEADY, park_after=2)
     async with federated({"git": spec(stage, settings=settings)}) as federation:
         await reaches(federation, "git", UpstreamState.PARKED)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from greenroom.host import Consent
 
 
-NOBODY = "http://127.0.0.1:9/mcp"
+UNREACHABLE = "http://127.0.0.1:9/mcp"
 
 
 FRAGILE = """

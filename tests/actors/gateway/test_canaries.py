@@ -21,7 +21,7 @@ CALLS = 12
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_word_of_anybody_else(seed: int) -> None:
+def test_no_message_of_another_client_leaks(seed: int) -> None:
     order = random.Random(seed)
 
     async def visit(number: int, peer: Client, logged: list[Any]) -> None:

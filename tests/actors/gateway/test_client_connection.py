@@ -1,4 +1,4 @@
-"""The client whose call it is, or none."""
+"""Which client an upstream's question is forwarded to, or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from greenroom.protocol.errors import McpError
 
 
 class Caller:
-    """Enough of a context."""
+    """A minimal context."""
 
     def __init__(self, session_id: str, *, in_call: bool = True) -> None:
         self.session_id = session_id
@@ -44,7 +44,7 @@ def caller(session: str) -> Any:
     return Caller(session)
 
 
-def test_who_calls_is_asked_by_the_way_of_the_call() -> None:
+def test_the_calling_session_is_asked_on_its_calls_stream() -> None:
     one = desk()
     assert one.context_for_question() is None
     number = one.enter(caller("a"))
@@ -76,11 +76,11 @@ def test_a_client_that_is_gone_is_an_error_of_its_own(error: Exception) -> None:
 
     who.request = request
     one.enter(who)
-    with pytest.raises(McpError, match="nobody to ask"):
+    with pytest.raises(McpError, match="is gone"):
         asyncio.run(ForwardingHandler(one, {}, print).handle_request("roots/list", {}))
 
 
-def test_of_two_nobody_is() -> None:
+def test_with_two_candidate_sessions_neither_is_asked() -> None:
     one = desk()
     first, second = one.enter(caller("a")), one.enter(caller("b"))
     assert one.context_for_question() is None
@@ -91,7 +91,7 @@ def test_of_two_nobody_is() -> None:
     assert one.context_for_question() is None  # both have used it, and neither has a call at work
 
 
-def test_what_was_given_up_may_still_be_at_work() -> None:
+def test_an_abandoned_call_still_counts_as_running() -> None:
     one = desk()
     one.leave(one.enter(caller("a")), answered=False)
     one.enter(caller("b"))
@@ -102,7 +102,7 @@ def test_what_was_given_up_may_still_be_at_work() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=20))
-def test_nobody_is_asked_who_might_be_the_wrong_one(steps: list[tuple[str, bool, bool]]) -> None:
+def test_an_ambiguous_question_is_asked_of_no_session(steps: list[tuple[str, bool, bool]]) -> None:
     one = desk()
     under_way: dict[int, str] = {}
     given_up: set[str] = set()
@@ -120,7 +120,7 @@ def test_nobody_is_asked_who_might_be_the_wrong_one(steps: list[tuple[str, bool,
             assert found is None or {found.session_id} == working
 
 
-def test_what_is_carried_and_what_is_not() -> None:
+def test_which_requests_are_forwarded() -> None:
     one = desk()
     who = caller("a")
     one.enter(who)
@@ -143,7 +143,7 @@ def test_what_is_carried_and_what_is_not() -> None:
     assert who.logged == [("info", 1, "git.x")]
     assert completed == ["e1"]
     one.enter(caller("b"))
-    with pytest.raises(McpError, match="cannot be told"):
+    with pytest.raises(McpError, match="not certain"):
         asyncio.run(handler.handle_request("roots/list", {}))
     handler.handle_notification("notifications/message", {"level": "info", "data": "a secret"})
     assert len(who.logged) == 1

@@ -1,4 +1,4 @@
-"""What a host's rules and pins say of its tools holds at a gateway as well: no client's call goes by them, and no upstream asks whom it may not."""
+"""A host's rules and pins hold at a gateway as well, for each client's call and for each question of an upstream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rules(*written: tuple[Any, str]) -> Permissions:
 
 @pytest.mark.row("CB-16")
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_is_denied_to_the_host_is_denied_to_its_clients(*, shared: bool) -> None:
+def test_tools_denied_to_the_host_are_denied_to_its_clients(*, shared: bool) -> None:
     async def main() -> None:
         up = Upstream("one")
         consent = Consent(rules(("deny", "remember"), ("allow", "add")))
@@ -40,7 +40,7 @@ def test_what_is_denied_to_the_host_is_denied_to_its_clients(*, shared: bool) ->
 
 
 @pytest.mark.row("CB-16")
-def test_who_is_asked_hears_what_a_client_wants_to_do() -> None:
+def test_the_consent_question_names_the_clients_call() -> None:
     async def main() -> None:
         asked: list[tuple[str, Mapping[str, Any]]] = []
 
@@ -72,7 +72,7 @@ def test_a_tool_that_is_not_as_it_was_pinned_is_asked_about() -> None:
     ("written", "action"),
     [(("deny", "Elicit(one)"), "decline"), (("ask", "Elicit(one)"), "accept"), (("allow", "x"), "accept")],
 )
-def test_an_upstream_that_may_ask_nobody_asks_no_client(written: tuple[Any, str], action: str) -> None:
+def test_an_upstream_without_permission_to_ask_asks_no_client(written: tuple[Any, str], action: str) -> None:
     """Where it is not denied, the client's own user decides."""
 
     async def main() -> None:
@@ -119,7 +119,7 @@ def test_a_client_that_does_not_want_it_any_more_need_not_be_answered_for() -> N
 
 
 @pytest.mark.row("CB-16")
-def test_what_was_allowed_of_one_server_is_not_sent_to_the_next() -> None:
+def test_consent_for_a_replaced_server_does_not_hold_for_its_successor() -> None:
     class Moving(Host):
         """A host whose server is replaced while a client's own connection to it is opened."""
 
@@ -146,7 +146,7 @@ def test_what_was_allowed_of_one_server_is_not_sent_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_server_that_is_taken_away_while_somebody_thinks_is_away(*, shared: bool) -> None:
+def test_a_server_removed_during_the_consent_question_is_unavailable(*, shared: bool) -> None:
     async def main() -> None:
         up = Upstream("one")
 

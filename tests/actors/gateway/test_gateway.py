@@ -1,4 +1,4 @@
-"""A federation as one server: what is listed, what is carried, and that it comes back to the client whose call it is."""
+"""A federation as one server: lists, forwarded requests, and messages back to the client of the call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
 
 
-from .recording_upstream import NOBODY, Upstream, agrees, client, gateway, run, says
+from .recording_upstream import UNREACHABLE, Upstream, agrees, client, gateway, run, says
 
 
 def test_everything_is_listed_over_all_pages() -> None:
@@ -62,7 +62,7 @@ def test_resources_prompts_and_completions_come_through() -> None:
             assert caught.value.code == -32002
             assert caught.value.data["uri"] == "upstream://one/note://none"
             with pytest.raises(PeerError):
-                await peer.read_resource("upstream://nobody/note://one")
+                await peer.read_resource("upstream://missing/note://one")
 
     run(main)
 
@@ -133,13 +133,13 @@ def test_a_principals_two_clients_are_not_taken_for_each_other() -> None:
             assert await second.call("one__think") == "B"
             waiting = first.start_tool("one__wait")
             await up.waiting.wait()
-            with pytest.raises(PeerError, match="cannot be told"):
+            with pytest.raises(PeerError, match="not certain"):
                 await second.call("one__think")  # both have calls under way on one connection
             waiting.cancel()
             with pytest.raises(RequestCancelled):
                 await waiting
             await up.cancelled.wait()
-            with pytest.raises(PeerError, match="cannot be told"):
+            with pytest.raises(PeerError, match="not certain"):
                 await second.call("one__think")  # the upstream may still be at what was given up
 
     run(main)
@@ -299,7 +299,7 @@ async def test_removing_a_server_ends_a_call_that_is_made_as_a_task() -> None:
 @pytest.mark.parametrize("prefix", ["", "up:"])
 def test_a_call_of_a_server_that_was_never_reached_is_an_error_at_once_with_its_reason(prefix: str) -> None:
     async def main() -> None:
-        host, server = Host({"gone": NOBODY, "one": Upstream("one").server}, patience=5.0), Server("front")
+        host, server = Host({"gone": UNREACHABLE, "one": Upstream("one").server}, patience=5.0), Server("front")
         server.mount(host, prefix)
         public = prefix.replace(":", "__")
         async with Client(server) as client:
@@ -311,7 +311,7 @@ def test_a_call_of_a_server_that_was_never_reached_is_an_error_at_once_with_its_
                 assert caught.value.data["server"] == "gone"
                 assert caught.value.data["reason"] == "unavailable"
                 assert caught.value.data["cause"] == "connect_failed"
-            for name in ("nobody__x", "gon__x", f"{public}one__x"):
+            for name in ("missing__x", "gon__x", f"{public}one__x"):
                 with pytest.raises(PeerError, match="Unknown tool"):
                     await client.call(name)
 

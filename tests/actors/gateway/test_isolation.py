@@ -1,4 +1,4 @@
-"""Whose state an upstream keeps, what changes upstream, and what happens when one is away."""
+"""Session state at upstreams belongs to one principal; changes and failures of upstreams."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from greenroom.client import PendingCall
 
-from .recording_upstream import FRAGILE, NOBODY, Upstream, client, gateway, run
+from .recording_upstream import FRAGILE, UNREACHABLE, Upstream, client, gateway, run
 
-# --- whose state it is
+# --- session state
 
 
-def test_what_an_upstream_remembers_belongs_to_one_principal() -> None:
+def test_an_upstreams_session_state_belongs_to_one_principal() -> None:
     async def main() -> None:
         server = gateway(Upstream("one"))
         async with (
@@ -34,20 +34,20 @@ def test_what_an_upstream_remembers_belongs_to_one_principal() -> None:
             client(server, "ann") as ann,
             client(server, "ann") as ann_again,
             client(server, "bob") as bob,
-            client(server) as nobody,
-            client(server) as nobody_else,
+            client(server) as stranger,
+            client(server) as other_stranger,
         ):
             assert await ann.call("one__remember", what="ann's") == "nothing"
             assert await bob.call("one__remember", what="bob's") == "nothing"
-            assert await nobody.call("one__remember", what="nobody's") == "nothing"
-            assert await nobody_else.call("one__remember", what="another's") == "nothing"
+            assert await stranger.call("one__remember", what="unknown") == "nothing"
+            assert await other_stranger.call("one__remember", what="another's") == "nothing"
             assert await ann_again.call("one__remember", what="again") == "ann's"
             assert await bob.call("one__remember", what="again") == "bob's"
 
     run(main)
 
 
-def test_what_was_declared_shared_is_one_for_all() -> None:
+def test_a_shared_server_has_one_connection_for_all() -> None:
     async def main() -> None:
         server = gateway(Upstream("one"), Upstream("two"), shared=["one"])
         async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
@@ -88,7 +88,7 @@ def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
     run(main)
 
 
-def test_one_principal_has_at_most_half_of_the_connections() -> None:
+def test_each_principal_has_at_most_half_of_the_connections() -> None:
     """It makes room for its next one among its own; with all of them in use it is refused, and another goes on."""
 
     async def main() -> None:
@@ -256,7 +256,7 @@ def test_lists_that_change_upstream_are_told_here() -> None:
     run(main)
 
 
-def test_a_resource_that_changes_is_told_to_whoever_subscribed() -> None:
+def test_a_changed_resource_is_announced_to_its_subscribers() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = gateway(up)
@@ -296,10 +296,10 @@ def test_a_server_that_is_added_is_there_for_all() -> None:
 # --- trouble
 
 
-def test_an_upstream_that_is_away_is_told_at_once_and_nobody_else_notices() -> None:
+def test_an_unreachable_upstream_fails_at_once_and_affects_no_other() -> None:
     async def main() -> None:
         up = Upstream("one")
-        host = Host({"one": up.server, "dead": NOBODY}, patience=0.05)
+        host = Host({"one": up.server, "dead": UNREACHABLE}, patience=0.05)
         server = Server("front")
         server.mount(host)
         async with Client(server) as peer:
@@ -414,7 +414,7 @@ def test_a_call_waits_for_the_connections_supervisor_that_restarts_after_the_kee
     run(main)
 
 
-def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
+def test_connections_of_a_client_that_left_are_closed() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = gateway(up)
@@ -440,7 +440,7 @@ def test_what_belonged_to_a_client_that_is_gone_is_closed() -> None:
     run(main)
 
 
-def test_a_connection_that_nobody_waited_for_is_closed_like_any_other() -> None:
+def test_a_connection_whose_caller_left_is_closed_like_any_other() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = gateway(up)
@@ -475,7 +475,7 @@ def test_a_connection_that_nobody_waited_for_is_closed_like_any_other() -> None:
     run(main)
 
 
-def test_what_a_session_wanted_to_hear_is_forgotten_with_it() -> None:
+def test_a_sessions_log_level_is_forgotten_with_the_session() -> None:
     async def main() -> None:
         server = gateway(Upstream("one"))
         (mounted,) = server._gateways
@@ -512,7 +512,7 @@ def test_two_hosts_are_told_apart_by_their_prefixes() -> None:
     run(main)
 
 
-def test_what_could_not_be_told_apart_is_refused() -> None:
+def test_ambiguous_server_prefixes_are_refused() -> None:
     server = gateway(Upstream("one"))
     with pytest.raises(ConfigError, match="prefix"):
         server.mount(Host())
@@ -534,7 +534,7 @@ def test_a_tool_that_is_refused_is_not_served() -> None:
     run(main)
 
 
-def test_it_is_mounted_before_it_runs() -> None:
+def test_mounting_a_running_server_is_refused() -> None:
     async def main() -> None:
         server = Server("front")
         async with server.started():

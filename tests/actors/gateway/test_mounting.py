@@ -1,4 +1,4 @@
-"""What a gateway is mounted on, and what that heeds besides."""
+"""A gateway keeps the hooks of the server that it is mounted on."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def test_two_hosts_have_two_prefixes() -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_what_the_server_heeded_it_heeds_still(*, waits: bool) -> None:
+async def test_the_servers_own_hooks_are_still_called(*, waits: bool) -> None:
     heard: list[Any] = []
 
     async def later(what: Any) -> None:
         heard.append(what)
 
-    def heed(what: Any, _: Any) -> Any:
+    def on_level(what: Any, _: Any) -> Any:
         return later(what) if waits else heard.append(what)
 
-    server = Server("heeds", hooks=Hooks(level=heed))
+    server = Server("heeds", hooks=Hooks(level=on_level))
     server.mount(Host({"up": Server("up")}))
     async with WireProbe(server) as probe:
         await probe.request("logging/setLevel", {"level": "error"})

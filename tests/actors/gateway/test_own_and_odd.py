@@ -1,4 +1,4 @@
-"""What a gateway's server has of its own goes on beside the upstreams', and what an upstream refuses or says oddly is told as it is."""
+"""A gateway's server keeps its own entries beside the upstreams', and an upstream's errors and odd answers are passed on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from greenroom.protocol.versions import LATEST
 from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
 
-from .recording_upstream import NOBODY, Upstream, gateway
+from .recording_upstream import UNREACHABLE, Upstream, gateway
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
@@ -62,7 +62,7 @@ def front(upstream: Server, **options: Any) -> Server:
 # --- resources that are followed
 
 
-async def test_who_subscribes_twice_is_told_once_and_who_unsubscribes_not_at_all() -> None:
+async def test_a_double_subscription_is_notified_once_and_an_ended_one_never() -> None:
     up = Upstream("one")
     async with WireProbe(gateway(up)) as probe:
         for _ in range(2):
@@ -96,9 +96,9 @@ async def test_a_subscription_that_the_upstream_refuses_is_refused_and_may_be_tr
         assert await probe.request("resources/subscribe", {"uri": NOTE}) == {}
 
 
-async def test_what_is_followed_of_an_upstream_that_is_away_is_refused_with_a_reason() -> None:
+async def test_a_subscription_to_an_unreachable_upstream_is_refused_with_a_reason() -> None:
     server = Server("front")
-    server.mount(Host({"dead": NOBODY}, patience=0.05))
+    server.mount(Host({"dead": UNREACHABLE}, patience=0.05))
     async with WireProbe(server) as probe:
         with pytest.raises(PeerError) as caught:
             await probe.request("resources/subscribe", {"uri": "upstream://dead/x:1"})
@@ -142,7 +142,7 @@ async def test_a_server_that_answers_subscriptions_itself_does_so_for_what_is_it
 # --- the server's own
 
 
-async def test_what_is_the_servers_own_is_answered_by_itself() -> None:
+async def test_the_servers_own_entries_are_answered_by_the_server() -> None:
     server = gateway(Upstream("one"))
 
     @server.prompt
@@ -187,7 +187,7 @@ async def test_of_two_of_one_name_the_servers_own_is_served_and_the_log_says_so(
 
 
 @pytest.mark.parametrize("scopes", [frozenset[str](), frozenset({"write"})])
-async def test_what_a_client_may_not_use_is_not_listed_beside_the_upstreams(scopes: frozenset[str]) -> None:
+async def test_forbidden_own_tools_are_not_listed_beside_the_upstreams(scopes: frozenset[str]) -> None:
     server = gateway(Upstream("one"))
 
     @server.tool(scopes=["write"])
@@ -220,7 +220,7 @@ async def test_the_arguments_of_an_upstreams_template_are_completed() -> None:
         ref = {"type": "ref/resource", "uri": "upstream://one/note://{id}/more"}
         found = await probe.request("completion/complete", {"ref": ref, "argument": argument})
         assert found["completion"]["values"] == ["17"]
-        unknown = {"ref": {**ref, "uri": "upstream://nobody/note://{id}/more"}, "argument": argument}
+        unknown = {"ref": {**ref, "uri": "upstream://missing/note://{id}/more"}, "argument": argument}
         assert (await probe.request("completion/complete", unknown))["completion"]["values"] == []
 
 
@@ -277,7 +277,7 @@ async def test_a_call_that_fails_after_it_told_of_progress_fails_as_the_upstream
 @pytest.mark.parametrize(
     "listed", [None, [{"message": "Sign in."}], [{"message": "x", "url": "file:///etc", "elicitationId": "1"}], "x"]
 )
-async def test_a_page_that_is_none_is_nobodys_to_visit_and_the_upstreams_words_are_passed_on(listed: Any) -> None:
+async def test_an_invalid_url_elicitation_is_passed_on_unchanged(listed: Any) -> None:
     def called(_: Any) -> Any:
         raise McpError(ErrorCode.URL_ELICITATION_REQUIRED, "go there", {"elicitations": listed})
 
@@ -290,7 +290,7 @@ async def test_a_page_that_is_none_is_nobodys_to_visit_and_the_upstreams_words_a
 
 
 async def test_where_all_share_one_connection_an_upstream_that_is_away_is_told_at_once() -> None:
-    host = Host({"dead": NOBODY}, patience=0.05)
+    host = Host({"dead": UNREACHABLE}, patience=0.05)
     server = Server("front")
     server.mount(host, shared=True)
     async with WireProbe(server) as probe:

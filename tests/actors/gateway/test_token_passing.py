@@ -1,4 +1,4 @@
-"""What a caller has shown to a gateway stays there: no server behind it, no child and no log ever sees a piece of it."""
+"""A caller's token stays at the gateway: it reaches no upstream, no child process and no log."""
 
 from __future__ import annotations
 

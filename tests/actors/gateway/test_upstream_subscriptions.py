@@ -1,4 +1,4 @@
-"""Resources that a gateway follows for its clients, and what these tell it in between, when a client goes away or a process dies."""
+"""Subscriptions of a gateway's clients to resources of upstreams, while clients leave and processes die."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def taken_by(subscribed: Any) -> tuple[Server, Server, Any]:
     return up, server, mounted
 
 
-async def test_what_a_client_followed_ends_with_it() -> None:
+async def test_a_clients_subscriptions_end_with_the_client() -> None:
     server = gateway(Upstream("one"))
     (mounted,) = server._gateways
     async with server.started() as company:
@@ -77,7 +77,7 @@ async def test_a_follower_that_died_is_begun_anew_until_the_upstream_takes_it(re
         assert await probe.wait_for_notifications(UPDATED) == [{"uri": NOTE}]  # it may have changed meanwhile
 
 
-async def test_while_who_starts_followers_is_away_nobody_is_begun_and_later_all_are() -> None:
+async def test_subscriptions_resume_after_their_supervisor_was_away() -> None:
     server = gateway(Upstream("one"))
     (mounted,) = server._gateways
     async with WireProbe(server) as probe:
@@ -96,7 +96,7 @@ async def test_while_who_starts_followers_is_away_nobody_is_begun_and_later_all_
         assert await probe.wait_for_notifications(UPDATED, within=60.0) == [{"uri": NOTE}]
 
 
-async def test_who_unsubscribes_and_subscribes_again_is_told_once() -> None:
+async def test_a_renewed_subscription_is_notified_once() -> None:
     up = Upstream("one")
     server = gateway(up)
     (mounted,) = server._gateways
@@ -116,21 +116,21 @@ async def test_an_upstream_hears_that_its_client_works_elsewhere_and_so_does_the
     heard: list[str] = []
     told = asyncio.Event()
 
-    def heeding(name: str) -> Hooks:
-        async def heed(*_: Any) -> None:
+    def recording_hooks(name: str) -> Hooks:
+        async def roots_changed(*_: Any) -> None:
             heard.append(name)
             if len(heard) == 2:
                 told.set()
 
-        return Hooks(roots_changed=heed)
+        return Hooks(roots_changed=roots_changed)
 
-    up = Server("up", hooks=heeding("up"))
+    up = Server("up", hooks=recording_hooks("up"))
 
     @up.tool
     async def where(ctx: Any) -> list[str]:
         return [str(each.uri) for each in await ctx.roots()]
 
-    server = Server("front", hooks=heeding("front"))
+    server = Server("front", hooks=recording_hooks("front"))
     server.mount(Host({"up": up}, patience=1.0))
     roots = {"roots": [{"uri": "file:///here"}]}
     probe = WireProbe(server, capabilities={"roots": {"listChanged": True}}, answers={"roots/list": lambda _: roots})
@@ -166,9 +166,7 @@ async def test_a_client_that_leaves_while_it_hears_of_progress_takes_its_call_al
             await wait_down(each.pid)
 
 
-async def test_who_unsubscribes_before_the_upstream_has_said_yes_is_answered_both_times_and_followed_by_nobody() -> (
-    None
-):
+async def test_an_unsubscribe_during_the_subscribe_answers_both_and_leaves_no_process() -> None:
     begun = asyncio.Event()
 
     async def subscribed(*_: Any) -> Any:

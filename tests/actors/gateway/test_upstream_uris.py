@@ -31,7 +31,7 @@ def test_a_template_stays_a_template() -> None:
 
 
 @pytest.mark.parametrize("uri", ["file:///x", "upstream://git", "upstream://%67it/x", "upstream://other-git/x", ""])
-def test_what_is_nobodys(uri: str) -> None:
+def test_foreign_uris_are_not_mapped(uri: str) -> None:
     assert UpstreamUris("own-").inward(uri) is None
 
 

@@ -1,4 +1,4 @@
-"""Programs to shoot at, and callers of their neighbours who must not notice."""
+"""Programs for faults, and callers of their neighbours, which must not be affected."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bystander:
     """Calls all the time. Any error is raised where it stops."""
 
     def __init__(self, words: ClientTools) -> None:
-        """Whom it calls."""
+        """The server that it calls."""
         self._words = words
         self._over = False
         self.calls = 0
@@ -83,7 +83,7 @@ class Bystander:
 
 @asynccontextmanager
 async def bystanders(whose: Sequence[ClientTools]) -> AsyncGenerator[list[Bystander]]:
-    """Callers of those for whom nothing must happen."""
+    """Callers of the servers that must not be affected."""
     each = [Bystander(words) for words in whose]
     try:
         yield each

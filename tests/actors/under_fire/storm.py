@@ -85,7 +85,9 @@ class Outcome:
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count} {name}" for name, count in self.ends.most_common())
-        return f"{self.injected} faults ({self.missed} found nobody) in {self.seconds:.0f} s of virtual time: {ends}"
+        return (
+            f"{self.injected} faults ({self.missed} found no process) in {self.seconds:.0f} s of virtual time: {ends}"
+        )
 
 
 class Far:
@@ -213,12 +215,12 @@ def _faults(plan: list[Trouble]) -> Iterator[Fault]:
     for at, what, number, seconds in plan:
         if what in KILLED:
             deed, _, role = what.partition(" ")
-            whom = f"**/upstreams/upstream s{number}" + (f"/{role}" if role else "")
-            yield Fault(at, deed, whom, seconds=seconds)
+            target = f"**/upstreams/upstream s{number}" + (f"/{role}" if role else "")
+            yield Fault(at, deed, target, seconds=seconds)
 
 
 def _shape(branch: Branch) -> tuple[str, object]:
-    """Who stands under whom, whichever process it is by now."""
+    """The labels of a tree: they stay the same when processes are restarted."""
     return branch.label, sorted(str(_shape(each)) for each in branch.children if each.id is not None)
 
 

@@ -67,7 +67,7 @@ async def test_a_death_in_mid_call(with_what: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.row("CT-10", "CL-05")
-async def test_one_that_is_stopped_and_goes_on(tmp_path: Path) -> None:
+async def test_a_program_that_is_stopped_and_continued(tmp_path: Path) -> None:
     async with Host({"stopped": ledger(tmp_path / "book"), "other": ledger(tmp_path / "book")}) as host:
         stopped, other = host.server("stopped"), host.server("other")
         process = await stopped.call("where", into=int)
@@ -82,12 +82,12 @@ async def test_one_that_is_stopped_and_goes_on(tmp_path: Path) -> None:
             finally:
                 os.kill(process, signal.SIGCONT)
             assert await patient == "once"
-        assert await stopped.call("where") == process, "a late answer is nobody's, and no reason to begin anew"
+        assert await stopped.call("where") == process, "a late answer is dropped, and no reason for a restart"
     assert (tmp_path / "book").read_text() == "once\n"
 
 
 @pytest.mark.row("CL-17", "CT-10")
-async def test_one_that_is_stopped_for_good(tmp_path: Path) -> None:
+async def test_a_program_that_is_stopped_for_good(tmp_path: Path) -> None:
     settings = ClientSettings(ping_interval=0.2, ping_timeout=0.2, ping_failure_threshold=2)
     async with Host(
         {"stopped": ledger(tmp_path / "book"), "other": ledger(tmp_path / "book")}, settings=settings

@@ -50,7 +50,7 @@ SLACK: Final = 5.0
 LINE: Final = 1_000_000
 
 
-def test_all_of_them_are_tried() -> None:
+def test_every_rogue_is_tried() -> None:
     assert set(OUTCOMES) == set(MANNERS)
 
 

@@ -29,6 +29,6 @@ def test_ten_thousand_troubles(every: float) -> None:
     done = seed = 0
     while done < FAULTS:
         seed += 1
-        assert seed <= 40, "most of them find nobody"
+        assert seed <= 40, "most of them find no process"
         outcome = run(lambda seed=seed: storm(troubles(seed, FAULTS // 20, every)), seed=None if seed % 2 else seed)  # type: ignore[misc]
         done += outcome.injected

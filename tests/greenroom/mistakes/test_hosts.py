@@ -59,10 +59,10 @@ async def _late() -> None:
 MADE: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a command as one text": (
         lambda: Host({"git": "uvx mcp-server-git"}),
-        ("no URL", "Command('uvx', 'mcp-server-git')"),
+        ("not a URL", "Command('uvx', 'mcp-server-git')"),
     ),
     "a file": (lambda: Host({"x": "server.py"}), ("server.py is a file", "Command(sys.executable, 'server.py')")),
-    "another scheme": (lambda: Host({"x": "ftp://example.org"}), ("ftp://", "http:// and https://")),
+    "another scheme": (lambda: Host({"x": "ftp://example.org"}), ("ftp://", "http:// or https://")),
     "a number": (lambda: Host({"x": WRONG}), ("a URL, a Command(…), a Server", "5")),
     "a dict as of a file": (
         lambda: Host({"x": DICT}),
@@ -86,7 +86,7 @@ MADE: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
         lambda: Client("server.py"),
         ("server.py is a file", "Command(sys.executable, 'server.py')"),
     ),
-    "a client without a scheme": (lambda: Client("localhost:8000/mcp"), ("localhost:8000/mcp", "no URL")),
+    "a client without a scheme": (lambda: Client("localhost:8000/mcp"), ("localhost:8000/mcp", "not a URL")),
     "headers for a command": (
         lambda: Client(["uvx", "x"], headers={"A": "b"}),
         ("headers and auth are for a server at a URL",),
@@ -134,7 +134,7 @@ MADE: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a log of one for a host": (lambda: Host({}, on_log=ONE), ("2 (server, message)",)),
     "progress that is none": (lambda: Client(UPSTREAM_ALONE, on_progress=TEXT), ("1 (step)",)),
     "a log of two for a client": (lambda: Client(UPSTREAM_ALONE, on_log=TWO), ("1 (message)",)),
-    "notifications of two": (lambda: Client(UPSTREAM_ALONE, on_notification=TWO), ("1 (told)",)),
+    "notifications of two": (lambda: Client(UPSTREAM_ALONE, on_notification=TWO), ("1 (notification)",)),
     "roots of one for a client": (lambda: Client(UPSTREAM_ALONE, roots=ONE), ("roots is a function of 0 ()",)),
     "a host mounted twice": (_twice, ("prefix", "give this one another")),
     "a server to mount that runs": (lambda: asyncio.run(_late()), ("mount", "before")),
@@ -278,7 +278,7 @@ CALLED: dict[str, tuple[Callable[[Host], Any], tuple[str, ...]]] = {
     "an unknown tool": (lambda host: host.call("up:forcast", city="Oslo"), ("forcast", "up:forecast")),
     "a missing argument": (lambda host: host.call("up:forecast"), ("up:forecast", "city")),
     "an argument of a wrong type": (lambda host: host.call("up:forecast", city=5), ("city", "string")),
-    "a server that is there": (lambda host: host.add("up", Server("x")), ("there is a server called 'up'", "replace")),
+    "a server that is there": (lambda host: host.add("up", Server("x")), ("there is a server 'up' already", "replace")),
     "a server that is not there": (lambda host: host.remove("down"), ("down", "up")),
     "another server's words": (_of, ("down", "up")),
 }

@@ -169,7 +169,7 @@ def tasks(connection: Connection) -> None:
     same("cancelled", connection("tasks/cancel", id)["cancelled"], True)
     connection.refused("ended already, and is cancelled", "tasks/cancel", id)
     connection.refused("cancelled", "tasks/result", id)
-    connection.refused("Task not found", "tasks/get", "task_nobody")
+    connection.refused("Task not found", "tasks/get", "task_missing")
     listed = connection("tasks/list")["tasks"]
     same("all of them", [each["status"] for each in listed], ["completed", "cancelled"])
     same("its result", words(connection("tasks/result", listed[0]["taskId"])), "rehearsed 3")

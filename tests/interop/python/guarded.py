@@ -22,7 +22,7 @@ from mcp.shared.auth import OAuthToken
 LIFETIME = 2
 
 
-class Everybody:
+class PermissiveAuthServer:
     """Knows every client that registers, and has a user who agrees to everything."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Everybody:
 
 def main(port: int) -> None:
     """Serve."""
-    everybody = Everybody()
+    auth_server = PermissiveAuthServer()
     origin = f"http://127.0.0.1:{port}"
     settings = AuthSettings(
         issuer_url=origin,  # type: ignore[arg-type]  # which it makes a URL of
@@ -101,12 +101,12 @@ def main(port: int) -> None:
             enabled=True, valid_scopes=["read"], default_scopes=["read"]
         ),
     )
-    server = MCPServer("abroad", auth_server_provider=everybody, auth=settings)  # type: ignore[arg-type]
+    server = MCPServer("abroad", auth_server_provider=auth_server, auth=settings)  # type: ignore[arg-type]
 
     @server.tool()
     def history() -> str:
         """What was asked for."""
-        return " ".join(everybody.asked)
+        return " ".join(auth_server.asked)
 
     server.run("streamable-http", port=port)
 

@@ -180,7 +180,7 @@ async def listing(player: Player) -> None:
     same("default of days", forecast["inputSchema"]["properties"]["days"]["default"], 2)
     results = forecast.get("outputSchema", {}).get("type")
     same("kind of result", results, "object" if structured(player) else None)
-    await refused("a cursor that nobody gave out", player.tools("nonsense"), -32602)
+    await refused("an unknown cursor", player.tools("nonsense"), -32602)
 
 
 async def calling(player: Player) -> None:
@@ -211,11 +211,11 @@ async def errors(player: Player) -> None:
     same("a tool that crashed", (crashed["isError"], "secret" in words(crashed)), (True, False))
     refusal = await refused("a tool that refused", player.call("refuse", {}), -32050)
     same("the refusal", (refusal.message, refusal.data), ("Not tonight.", {"until": "tomorrow"}))
-    await refused("a tool that is not there", player.call("nobody", {}), -32602)
+    await refused("a tool that is not there", player.call("missing", {}), -32602)
     misled = await player.call("add", {"a": "two", "b": 3})
     same("wrong arguments", (misled["isError"], "a" in words(misled)), (True, True))
     await refused("a resource that is not there", player.read("play://nowhere"), -32002)
-    await refused("a prompt that is not there", player.prompt("nobody", {}), -32602)
+    await refused("a prompt that is not there", player.prompt("missing", {}), -32602)
     same("and it goes on", words(await player.call("add", {"a": 1, "b": 1})), "2")
 
 
