@@ -96,11 +96,11 @@ def read_regular(path: Path, largest: int, check: Callable[[os.stat_result], obj
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-        told = os.fstat(descriptor)
-        if not stat.S_ISREG(told.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no file")
         if check is not None:
-            check(told)
+            check(status)
         data = file.read(largest + 1)
     if len(data) > largest:
         raise ValueError(f"it is larger than {largest} bytes")

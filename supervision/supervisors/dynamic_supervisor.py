@@ -121,8 +121,8 @@ class DynamicSupervisor(BaseSupervisor):
         for child, why in zip(children.values(), reasons, strict=True):
             if not is_expected(why, child.spec):
                 kind = (child.spec.id, *_reason_kind(why))
-                first, told, count = wrong.get(kind, (child, why, 0))
-                wrong[kind] = (first, told, count + 1)
+                first, reported, count = wrong.get(kind, (child, why, 0))
+                wrong[kind] = (first, reported, count + 1)
         for child, why, count in wrong.values():
             self._otp_report_child(ShutdownError, child, count, reason=why)
 
