@@ -27,9 +27,9 @@ async def find(title: str) -> str:
 
 host = Host(
     {
-        "clock": Command(sys.executable, "-P", str(HERE / "clock.py")),
+        "clock": Command(sys.executable, "-P", str(HERE / "clock_server.py")),
         "library": library,
-        "shaky": Command(sys.executable, "-P", str(HERE / "shaky.py")),
+        "shaky": Command(sys.executable, "-P", str(HERE / "killed_server.py")),
     },
     name="greenroom-demo-host",
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo", "--port", "0"]
 SECONDS = 60
-TREE = re.compile(r"^(?!.*(?:Wire|WorkerProxy|Host )).*[├└]─ .*$", re.MULTILINE)
+TREE = re.compile(r"^(?!.*(?:Wire|WorkerProxy|NodeOwner )).*[├└]─ .*$", re.MULTILINE)
 """All but the wires, one of which leads to a server that keeps dying, and the proxy of the worker whose tool segfaults."""
 
 

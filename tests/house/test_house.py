@@ -139,7 +139,7 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("src/greenroom/cli", "from . import Server"),
         ("src/greenroom/cli", "from greenroom.config import values"),
         ("src/greenroom/host", "from greenroom.config.config_reader import read"),
-        ("src/greenroom/config/config_reader", "from .values import HostConfig"),
+        ("src/greenroom/config/config_reader", "from .host_config import HostConfig"),
         ("supervision/kernel/errors", "from greenroom.errors import GreenroomError"),
         ("src/greenroom/protocol/errors", "from greenroom.errors import GreenroomError"),
     ],
@@ -172,7 +172,7 @@ def test_manners_refuse(path: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "inner"),
     [
-        ("actors/session", "from greenroom.supervision.kernel.process_lookup import current", "kernel.current"),
+        ("actors/session", "from greenroom.supervision.kernel.process_lookup import current", "kernel.process_lookup"),
         ("actors/session", "def f():\n    from greenroom.supervision.kernel import clock", "kernel.clock"),
         ("actors/session", "import greenroom.supervision.cluster.link", "cluster.link"),
         ("actors/session", "if TYPE_CHECKING:\n    from greenroom.supervision import kernel", "kernel"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SPELT: Final = {"visible", "tamed", "spelt", "spelt_in_json"}
+SPELT: Final = {"visible", "escaped_for_terminal", "spelt", "spelt_in_json"}
 WRITERS: Final = {
     *("print", "pprint", "input"),
     *("sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines", "sys.stderr.writelines"),

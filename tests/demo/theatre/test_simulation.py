@@ -80,7 +80,7 @@ async def test_bad_luck_goes_on_until_the_supervisor_is_another(node: Node) -> N
         "a run of bad luck for the king begins",
         "king was killed → cast restarts it",
         "king was killed → cast restarts it",
-        "king is gone again, more than 2 times in 5 s → cast gives up",
+        "king died again, more than 2 times in 5 s → cast gives up",
         "cast gave up → theatre restarts all of it",
     ]
     await stop(house)
