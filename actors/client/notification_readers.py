@@ -49,9 +49,9 @@ class NotificationReaders:
             if isinstance(uri, str):
                 found.update(self.by_uri.get(uri, {}))
         if found:
-            told = ServerNotification(method, params)
+            notification = ServerNotification(method, params)
             for reader in found:
-                reader.add(told)
+                reader.add(notification)
 
     def gap(self) -> None:
         """Add a gap to every queue: notifications may have been lost."""
@@ -121,16 +121,16 @@ class NotificationReader:
                 if not kept:
                     del table[name]
 
-    def add(self, told: ServerNotification) -> None:
+    def add(self, notification: ServerNotification) -> None:
         """Append a notification or a gap; in a full queue the oldest ones become one gap."""
         kept = self._queue
-        if told.gap and kept and kept[-1].gap:
+        if notification.gap and kept and kept[-1].gap:
             return
         if len(kept) >= self._readers.most:
             kept[0] = GAP  # one gap stands for every notification dropped after it, too
             if len(kept) > 1:
                 del kept[1]
-        kept.append(told)
+        kept.append(notification)
         self._wakeup.wake()
 
     def end(self) -> None:

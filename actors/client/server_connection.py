@@ -378,33 +378,33 @@ class ServerConnection(GenStatem[Phase]):
         if wire is None:
             return
         requests = self.requests
-        for heard in inbound.items:
-            if type(heard) is JsonRpcResponse or type(heard) is JsonRpcError:
-                entry = requests.on_reply(heard, wire.pid)
+        for item in inbound.items:
+            if type(item) is JsonRpcResponse or type(item) is JsonRpcError:
+                entry = requests.on_reply(item, wire.pid)
                 if entry is not None and entry.method != "initialize":
                     self._proven = True
-                    if entry.method == "logging/setLevel" and type(heard) is JsonRpcResponse:
+                    if entry.method == "logging/setLevel" and type(item) is JsonRpcResponse:
                         self.line.level = (entry.params or {}).get("level")
             else:
-                self._on_server_message(wire, heard)
+                self._on_server_message(wire, item)
         if wire is not self._wire:
             self._release(wire.pid)
 
-    def _on_server_message(self, wire: ClientWire, heard: InboundItem) -> None:
-        if isinstance(heard, JsonRpcRequest):
-            ping = heard.method == "ping"
-            self._answer(wire, encode_result(heard.id, {}) if ping else self.server_requests.take(heard, wire))
-        elif isinstance(heard, JsonRpcNotification):
-            self._notified(wire, heard)
-        elif isinstance(heard, UnansweredRequest):
-            self._lost(wire, heard)
-        elif isinstance(heard, StreamGap):
+    def _on_server_message(self, wire: ClientWire, item: InboundItem) -> None:
+        if isinstance(item, JsonRpcRequest):
+            ping = item.method == "ping"
+            self._answer(wire, encode_result(item.id, {}) if ping else self.server_requests.take(item, wire))
+        elif isinstance(item, JsonRpcNotification):
+            self._notified(wire, item)
+        elif isinstance(item, UnansweredRequest):
+            self._lost(wire, item)
+        elif isinstance(item, StreamGap):
             self.line.readers.gap()
-        elif isinstance(heard, InvalidMessage):
-            self.requests.on_broken_reply(heard.error, wire.pid)
-            self._report(InvalidMessageReceived, error=heard.error, sample=heard.sample)
+        elif isinstance(item, InvalidMessage):
+            self.requests.on_broken_reply(item.error, wire.pid)
+            self._report(InvalidMessageReceived, error=item.error, sample=item.sample)
             if wire is self._wire:
-                self._invalid_input = self._invalid_input[0] + 1, heard.sample[:_SAMPLE]
+                self._invalid_input = self._invalid_input[0] + 1, item.sample[:_SAMPLE]
 
     def _notified(self, wire: ClientWire, notification: JsonRpcNotification) -> None:
         method, params = notification.method, notification.params

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
 from greenroom.protocol.jsonrpc import encode_error, encode_result, id_key
-from greenroom.supervision import (
-    ActorError,
-    Exit,
-    current_process,
-    kill,
-    receive,
-    send_after,
-    spawn_link,
-    trap_exit,
-)
+from greenroom.supervision import ActorError, Exit, current_process, kill, receive, send_after, spawn_link, trap_exit
 
 from .client_handler import ClientHandler, Deferred
 from .interfaces import ServerNotification

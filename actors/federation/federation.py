@@ -570,8 +570,8 @@ class RelayedUpdates:
             await self.__aenter__()
         try:
             while (updates := self._updates) is not None:
-                async for told in updates:
-                    yield told
+                async for notification in updates:
+                    yield notification
                 before = self._upstream
                 await self._leave()
                 while before is not None and self._awaits(before):

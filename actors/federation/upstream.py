@@ -50,15 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable
 
     from greenroom.actors.client.interfaces import Line
-    from greenroom.supervision import (
-        Continue,
-        ExitReason,
-        Ignore,
-        NoReply,
-        Pid,
-        Process,
-        Stop,
-    )
+    from greenroom.supervision import Continue, ExitReason, Ignore, NoReply, Pid, Process, Stop
 
     from .federation import Federation
     from .upstream_spec import UpstreamSpec

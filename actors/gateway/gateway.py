@@ -350,9 +350,9 @@ class Gateway:
     def _outward(self, server: str, error: PeerError) -> McpError:
         """The upstream's error for the client, with the gateway's URI. A URL elicitation of a server that may not ask users is refused."""
         if error.code == ErrorCode.URL_ELICITATION_REQUIRED and not self.host.router.may_ask_users(server):
-            told = {"server": server, "reason": ConsentDenied.reason}
+            detail = {"server": server, "reason": ConsentDenied.reason}
             return McpError(
-                ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} may not ask users anything", told
+                ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} may not ask users anything", detail
             )
         data: Any = error.data
         if is_object(data) and isinstance(uri := data.get("uri"), str):
@@ -476,8 +476,8 @@ def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
 def upstream_error(server: str, error: ClientError | FederationError | SignInError) -> McpError:
     """The error for a client when an upstream does not answer: its name and a reason. The error's text is left out, since it may contain secrets."""
     if (caller := _not_signed_in(error)) is not None:
-        told = {"server": server, "reason": caller.reason}
-        return McpError(ErrorCode.INVALID_REQUEST, f"The upstream server {server!r} was not asked: {caller}", told)
+        detail = {"server": server, "reason": caller.reason}
+        return McpError(ErrorCode.INVALID_REQUEST, f"The upstream server {server!r} was not asked: {caller}", detail)
     cause: Any = getattr(error, "cause", None)
     data: dict[str, Any] = {"server": server, "reason": error.reason}
     if isinstance(reason := getattr(cause, "reason", None), str):

@@ -111,9 +111,9 @@ class CallbackHandler(ClientHandler):
             await call_and_await(self.on_log, read_log(params))
         if self.on_notification is not None:
             await call_and_await(self.on_notification, ServerNotification(method, params))
-        heard = self.rest.handle_notification(method, params)
-        if heard is not None:
-            await heard
+        passed_on = self.rest.handle_notification(method, params)
+        if passed_on is not None:
+            await passed_on
 
     async def _may_ask(self) -> bool:
         """Whether the server may ask the user. A refusal looks like a user's decline: the server learns nothing of the rules."""

@@ -254,22 +254,22 @@ class ClientMethods:
     async def tasks_wait(self, task: RemoteTask | str) -> RemoteTask:
         """Wait until a task has ended, without a time limit. It polls as often as the server asks for, and on each status notification."""
         async with self.listen("notifications/tasks/status") as updates:
-            news = aiter(updates)
-            heard: asyncio.Future[Any] | None = None
+            notifications = aiter(updates)
+            next_status: asyncio.Future[Any] | None = None
             try:
                 while not (state := await self.tasks_get(task)).over:
                     pause = min(max(state.poll_interval or _OFTEN_ENOUGH, _SOON), _SELDOM)
-                    if heard is None:
-                        heard = asyncio.ensure_future(anext(news))
-                    done, _ = await asyncio.wait((heard,), timeout=pause)
+                    if next_status is None:
+                        next_status = asyncio.ensure_future(anext(notifications))
+                    done, _ = await asyncio.wait((next_status,), timeout=pause)
                     if done:
-                        heard = None
+                        next_status = None
                 return state
             finally:
-                if heard is not None:
-                    heard.cancel()
+                if next_status is not None:
+                    next_status.cancel()
                     with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-                        await heard
+                        await next_status
 
 
 def _cursor_params(cursor: str | None) -> dict[str, Any] | None:

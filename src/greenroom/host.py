@@ -240,15 +240,17 @@ class Host(HostFiles):
         return before
 
     def _handler(self, id: str) -> ClientHandler:
-        told: dict[str, Any] = {word: partial(one, id) if callable(one) else one for word, one in self._answers.items()}
+        callbacks: dict[str, Any] = {
+            word: partial(one, id) if callable(one) else one for word, one in self._answers.items()
+        }
         allowed = None if self.consent is None else partial(self.consent.elicitation, id)
-        return CallbackHandler(**told, allowed=allowed, on_notification=partial(self._on_notification, id))
+        return CallbackHandler(**callbacks, allowed=allowed, on_notification=partial(self._on_notification, id))
 
     def _origin(self, id: str) -> str:
         return origin_of(self._specs[id].route) if id in self._specs else ""
 
-    def _on_notification(self, id: str, told: ServerNotification) -> None:
-        if told.method == "notifications/resources/list_changed":
+    def _on_notification(self, id: str, notification: ServerNotification) -> None:
+        if notification.method == "notifications/resources/list_changed":
             self.resource_lists.changed(id)
 
     @property
@@ -692,6 +694,6 @@ if not TYPE_CHECKING:  # type checkers that saw this function would accept all n
 
     def __getattr__(name: str) -> object:
         """Load a name that had another one in the version before."""
-        from greenroom.moved import moved_name  # noqa: PLC0415 - only needed for names that have moved
+        from .moved import moved_name  # noqa: PLC0415 - only needed for names that have moved
 
         return moved_name(__name__, name)

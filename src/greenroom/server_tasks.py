@@ -72,8 +72,8 @@ class ServerTasks:
 
     def fail(self, task_id: str, error: str | McpError) -> bool:
         """Finish a task with an error."""
-        told = error if isinstance(error, McpError) else McpError(ErrorCode.TOOL_ERROR, error)
-        return self._tell(task_id, lambda _: error_outcome(told))
+        mcp_error = error if isinstance(error, McpError) else McpError(ErrorCode.TOOL_ERROR, error)
+        return self._tell(task_id, lambda _: error_outcome(mcp_error))
 
     def cancel(self, task_id: str, why: str = "by the server") -> bool:
         """Cancel a task. Its worker, if it has one, is notified and ended."""

@@ -47,11 +47,11 @@ def _blocking(
     return waiting
 
 
-def _iterate(told: AsyncIterable[T], node: BackgroundNode) -> Iterator[T]:
-    news = aiter(told)
+def _iterate(stream: AsyncIterable[T], node: BackgroundNode) -> Iterator[T]:
+    items = aiter(stream)
 
     async def following() -> T | None:
-        return await anext(news, None)
+        return await anext(items, None)
 
     while (one := node.run(following)) is not None:
         yield one
