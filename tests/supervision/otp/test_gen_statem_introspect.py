@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.supervision import (
-    CallTimeout,
-    Options,
-    ProcessExited,
-    inbox,
-    request,
-    start,
-    wait_down,
-)
+from greenroom.supervision import CallTimeout, Options, ProcessExited, inbox, request, start, wait_down
 from greenroom.supervision.introspect import get_state, replace_state, resume, status, suspend
 from greenroom.supervision.statem import (
     POSTPONE,

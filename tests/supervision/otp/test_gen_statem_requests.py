@@ -21,12 +21,7 @@ from greenroom.supervision import (
     spawn,
     start,
 )
-from greenroom.supervision.statem import (
-    AskEvent,
-    Call,
-    Event,
-    Next,
-)
+from greenroom.supervision.statem import AskEvent, Call, Event, Next
 
 from .machines import STYLES, Mapped, Phone, is_gone
 
