@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
     from .tree import Tree
 
-SHARED_CLASS_NAMES: Final[dict[str, str]] = {}
+SHARED_CLASS_NAMES: Final[dict[str, str]] = {
+    "EventTimeout": "OTP has the same action, a timeout until the next message, in gen_server and in gen_statem",
+    "Reply": "OTP has the same action in gen_server and in gen_statem, with another value each",
+}
 """Public class names that two modules use, each with the reason. At most ten."""
 MOST_SHARED_CLASS_NAMES: Final = 10
 

@@ -144,11 +144,11 @@ BELOW: dict[str, str] = {
     "cluster.polling_link": "the guest's end of such a link",
     "cluster.flow_control": "pools, guests and remote wires count what is on its way, and answer questions in one way",
     "cluster.thespian_patches": "loads Thespian, which the public module of the package does not",
-    "kernel.current": "a hosting takes its node from a loop that was closed, and a client's request its caller, without a call",
+    "kernel.process_lookup": "a hosting takes its node from a loop that was closed, and a client's request its caller, without a call",
     "kernel.node": "each request that such a task serves has a context of its own",
     "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
-    "testing.replay": "the pytest plugin says how to replay what it has seen",
-    "testing.stage": "the pytest plugin runs tests on the stage",
+    "testing.scenario_replay": "the pytest plugin says how to replay what it has seen",
+    "testing.isolated_run": "the pytest plugin runs tests on the stage",
 }
 """Modules inside the packages of `supervision` that other rooms import, each with the reason."""
 

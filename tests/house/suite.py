@@ -171,7 +171,8 @@ _ROW = re.compile(r"^\| (.+?) \| (.*`tests/.+) \|$", re.MULTILINE)
 
 def folders(tree: Tree) -> list[str]:
     """The table in CONTRIBUTING names the tests of each package, and every folder of tests once."""
-    table = _ROW.findall(tree.files.get("CONTRIBUTING.md", ""))
+    section = tree.files.get("CONTRIBUTING.md", "").partition("| package | tests |")[2].partition("\n## ")[0]
+    table = _ROW.findall(section)
     listed = {package for packages, _ in table for package in re.findall(r"`([\w/]+)`", packages)}
     named = [folder for _, tests in table for folder in re.findall(r"`tests/([\w/]+)`", tests)]
     packages = {str(PurePosixPath(source.path).parent) for source in tree.sources}

@@ -156,7 +156,16 @@ def others_loaded(make: str, *others: str) -> list[str]:
 
 @pytest.mark.parametrize("make", ["Client", "SyncClient"])
 def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters(make: str) -> None:
-    others = ("server", "decorators", "run_options", "asgi_mount", "program_runner", "mcp_server", "actors.pools", "actors.company")
+    others = (
+        "server",
+        "decorators",
+        "run_options",
+        "asgi_mount",
+        "program_runner",
+        "mcp_server",
+        "actors.pools",
+        "actors.company",
+    )
     assert others_loaded(f"{make}('http://127.0.0.1:9/mcp')", *PACKAGES_OF_THEIR_OWN, *others) == []
 
 
