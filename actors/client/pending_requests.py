@@ -287,7 +287,7 @@ class ReadyTimeout(NamedTuple):
 
 
 class RequestTable:
-    """All of one connection."""
+    """The requests of one connection, by id and by progress token."""
 
     def __init__(self, line: ConnectionLine) -> None:
         """Nothing was asked yet."""

@@ -34,7 +34,7 @@ def _client_info() -> Mapping[str, Any]:
 @suggests("ClientSettings", {"timeout": "write request_timeout=…"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a client declares, how long it waits, and how much it accepts."""
+    """The settings of a client's connection: what it declares, its timeouts and its limits."""
 
     client_info: Mapping[str, Any] = field(default_factory=_client_info)
     """The client's name and version, as the server is told them in the handshake."""

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("greenroom.agent")
 
 Invalid: TypeAlias = Literal["raise", "result", "send"]
-"""What to do with invalid arguments: raise `InvalidArguments`, return a result with `isError` that lists the problems, or send them all the same."""
+"""The policy for invalid arguments: raise `InvalidArguments`, return a result with `isError` that lists the problems, or send them all the same."""
 
 AS_SET: Final[Any] = ...
 """The timeout that is set for the server: see `UpstreamSpec.tool_timeout`."""

@@ -1,8 +1,7 @@
 """The upstream manager: one process of a federation that starts, replaces, stops and parks upstreams, so that concurrent callers do not race.
 
-Its messages come from the `Federation`, its jobs and its monitors. The wanted state is on the federation, which outlives it: when the manager
-dies its successor resumes from there. It never waits: to wait for a new upstream to be ready, or for an old one to finish, it starts
-a job in a process of its own.
+Its messages come from the `Federation`, its jobs and its monitors. The wanted state is on the federation, which outlives it: when the manager dies its
+successor resumes from there. It never waits: to wait for a new upstream to be ready, or for an old one to finish, it starts a job in a process of its own.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def until_told(doing: Awaitable[T]) -> T:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """What each of them can do, for a terminal: a column for each step."""
+    """The grid for a terminal: a column for each step."""
     lines = [f"{'':<44}{' '.join(step[:5].ljust(5) for step in STEPS)}"]
     for outcome in outcomes:
         marks = " ".join(SIGNS[outcome.marks[step]].ljust(5) for step in STEPS)

@@ -31,7 +31,7 @@ SECONDS = 40.0
 
 
 class Mark(Enum):
-    """How a step went."""
+    """The outcome of a step."""
 
     RIGHT = "yes"
     NOT_DECLARED = "n/a"
@@ -73,7 +73,7 @@ class Rule:
     need: Need | None
     refused: tuple[str, Mapping[str, Any]] | None = None
     sign: Callable[[Ears], int] | None = None
-    """How often the server did it."""
+    """The number of times that the server did it."""
 
 
 STEPS: Mapping[str, Rule] = {
@@ -116,13 +116,13 @@ class Row:
     """Given a folder, the target for a client, for as long as it is there."""
     steps: Mapping[str, Step]
     never: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is declared, or done elsewhere, and never happens here; and why. A step of that name shows that it does not."""
+    """Features that are declared, or work elsewhere, and never happen here; and why. A step of that name shows that they do not."""
     differs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the server is not as the specification wants it: the steps see to it that it is so."""
     farewell: str = ""
-    """What the server says when a client gives its session back: once for each client."""
+    """The server's log line when a client deletes its session: once for each client."""
     prepare: Callable[[Path], Mapping[str, Any] | None] | None = None
-    """What is to be in the folder, and what the steps have to know of it."""
+    """Files to put in the folder, and the values that the steps need."""
 
     @property
     def name(self) -> str:
@@ -136,13 +136,13 @@ class Row:
 
     @property
     def id(self) -> str:
-        """What it is called in a host."""
+        """The server's id in a host."""
         return f"{self.server}/{self.transport}"
 
 
 @dataclass
 class Outcome:
-    """How a row went."""
+    """The outcome of a row."""
 
     row: Row
     marks: dict[str, Mark] = field(default_factory=dict[str, Mark])

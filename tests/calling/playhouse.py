@@ -65,7 +65,7 @@ async def failure(scene: Scene) -> None:
 
 
 async def _unknown(scene: Scene) -> None:
-    """What the text wants is an error of the protocol; before 2.0, the Python SDK made a result of it."""
+    """The specification wants a protocol error; before 2.0 the Python SDK made a result of it."""
     if scene.aside.get("unknown_is_result"):
         reply = await scene.client.call_tool("missing")
         same("a tool that there is not", (reply.is_error, "missing" in reply.text), (True, True))
@@ -242,12 +242,12 @@ TALKS: Mapping[str, Step] = {
     "progress": progress, "cancel": cancel, "logging": logging, "subscribe": subscribe,
     "sampling": sampling, "elicitation": elicitation, "url": url, "roots": roots,
 }  # fmt: skip
-"""What needs a way back."""
+"""The steps that need requests from the server."""
 ASKS: Mapping[str, Step] = {
     "list": listing, "call": calling, "structure": structure, "failure": failure, "read": reading, "prompt": prompt,
     "complete": complete,
 }  # fmt: skip
-"""What is only question and answer."""
+"""The steps that are only requests and replies."""
 SILENT: Mapping[str, Step] = {
     "progress": no_progress, "logging": no_logging, "subscribe": no_updates, "url": no_question("pay", {}),
     "sampling": no_question("ask_model", {"question": "why?"}), "elicitation": no_question("ask_user", {}),

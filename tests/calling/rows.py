@@ -1,4 +1,4 @@
-"""Who is called: every server on every transport that it has."""
+"""The rows of the grid: every server on every transport that it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step gets: the client, what was heard from the server, a folder of its own; and the words in which steps say what has to be.
+"""A step's scene: the client, the messages from the server, a folder of its own; and the assertions that steps use.
 
 The client answers whatever a server may ask. All of that, and everything that a server says by itself, is written down, so that a server that
 does what it was not said to do is seen.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenroom import ElicitationRequest, LogMessage, Progress, SamplingRequest, UrlElicitationRequest
 
 WITHIN = 10.0
-"""How long what a server says by itself may take; nothing of it needs a second, but for what is on a clock."""
+"""Seconds that an unrequested message of a server may take; none needs a second, but for those on a clock."""
 
 
 class WrongError(Exception):
@@ -29,19 +29,19 @@ class WrongError(Exception):
 
 @dataclass
 class Ears:
-    """What the server said and asked, and what the user answers next."""
+    """The server's notifications and questions, and the user's next answers."""
 
     logs: list[LogMessage] = field(default_factory=list["LogMessage"])
     said: Counter[str] = field(default_factory=Counter[str])
-    """How often each notification came."""
+    """The number of notifications by method."""
     asked: Counter[str] = field(default_factory=Counter[str])
-    """How often each thing was asked: `sampling`, `elicitation`, `url`, `roots`."""
+    """The number of questions by kind: `sampling`, `elicitation`, `url`, `roots`."""
     steps: list[Progress] = field(default_factory=list["Progress"])
     """All progress of all calls."""
     forms: list[ElicitationRequest] = field(default_factory=list["ElicitationRequest"])
     visits: list[str] = field(default_factory=list[str])
     form: dict[str, Any] | None = None
-    """What the user fills in; None: nothing, they decline."""
+    """The user's form; None declines."""
     roots: list[Any] = field(default_factory=list[Any])
 
     async def samples(self, request: SamplingRequest) -> Any:
@@ -84,13 +84,13 @@ class Ears:
 
 @dataclass
 class Scene:
-    """What a step gets."""
+    """The arguments of a step."""
 
     client: Client
     ears: Ears
     folder: Path
     aside: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What one server's steps have to know besides, by names of theirs."""
+    """Further values that one server's steps need, by name."""
 
     async def progress(self, name: str, arguments: dict[str, Any]) -> tuple[list[Progress], Any]:
         """All that a call said on its way, and its reply."""
@@ -131,7 +131,7 @@ def has(what: str, got: Any, *parts: Any) -> None:
 
 
 async def becomes(what: str, look: Callable[[], Any], want: Any) -> None:
-    """What a server says by itself comes when it comes."""
+    """Wait for an unrequested message of the server."""
     try:
         async with asyncio.timeout(WITHIN):
             while look() != want:  # noqa: ASYNC110 - what is looked at is anything
@@ -141,7 +141,7 @@ async def becomes(what: str, look: Callable[[], Any], want: Any) -> None:
 
 
 async def settles(what: str, look: Callable[[], Awaitable[bool]]) -> None:
-    """What a server has been told has its effect in a while, and only asking it shows."""
+    """Ask again until a notification has had its effect at the server."""
     try:
         async with asyncio.timeout(WITHIN):
             while not await look():  # noqa: ASYNC110 - it has to be asked

@@ -1,4 +1,4 @@
-"""How servers are started for a row, and that they are gone after it.
+"""Starts the servers of a row, and checks that they are gone after it.
 
 Every program carries the name of its row's folder in its environment. A process that still has it when the row is over has been left behind, which is
 wrong, and is ended by its id.

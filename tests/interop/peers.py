@@ -1,4 +1,4 @@
-"""Who plays: each client that others wrote, how it is started, and the steps that it has to get through."""
+"""The peers: each client of another project, its command, and the steps that it has to pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ALL = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "sampling", "haggling", "elicitation",
     "pages", "roots", "resources", "prompts", "subscription", "changing", "cancellation", "resumption", "quiet",
 )  # fmt: skip
-"""What every client gets through; resumption is nothing special where nothing can be interrupted."""
+"""The steps of every client; resumption needs none of its own where nothing can be interrupted."""
 
 FEW = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "undeclared", "roots", "resources",
     "prompts", "load",
 )  # fmt: skip
-"""What can be said in a command line that makes a connection for each call."""
+"""The steps of a command line that makes a connection for each call."""
 
 BESIDE = (
     "capability", "execution", "not asked for as a task", "begun", "get", "list", "list, after a cursor that is none",
@@ -33,7 +33,7 @@ BESIDE = (
 """Where a server that others wrote is asked the same as ours."""
 
 KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
-"""What the command line beside it can say more, since it keeps a connection."""
+"""The further steps of the command line that keeps a connection."""
 
 
 SIGNING_IN = ("sign in", "registration", "refresh", "step-up")

@@ -45,7 +45,7 @@ class Dialogue:
         self._said: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._count = 0
         self.aside: list[dict[str, Any]] = []
-        """What came that was no answer."""
+        """The messages that were not replies."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -148,7 +148,7 @@ FREE = {"statusMessage", "requestedSchema"}
 
 
 def shape(message: Any) -> Any:
-    """What of an answer is comparable."""
+    """The comparable part of an answer."""
     if is_object(message):
         found = message
         found = found.get("result", found.get("error", found)) if "jsonrpc" in found else found

@@ -28,14 +28,14 @@ WE_CALL_THE_SDK = HERE / "recorded" / "we_call_the_sdk.jsonl"
 
 
 def lines(transcript: Path) -> Iterator[tuple[str, Any]]:
-    """Who spoke, the client or the server, and the message."""
+    """The sender, client or server, and the message."""
     for line in transcript.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         yield entry["from"], entry["message"]
 
 
 async def our_part(client: Client) -> list[Any]:
-    """What our client asks for, one after the other, and what it makes of the answers."""
+    """Our client's requests in order, and the values that it reads from the answers."""
     heard: list[Any] = [tool.name for tool in await client.list_tools()]
     heard.append(await client.call("add", a=1, b=2))
     heard.append((await client.call_tool("fail")).is_error)

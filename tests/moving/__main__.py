@@ -23,7 +23,7 @@ LONGEST = 600
 
 
 def signatures(library: str) -> dict[str, Any]:
-    """What a library is called with, in its own interpreter."""
+    """The command for a library, in its own interpreter."""
     python = REFEREES / INTERPRETERS[library] / "bin" / "python"
     script = HERE / "python" / "signatures.py"
     done = subprocess.run(

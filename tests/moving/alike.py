@@ -1,4 +1,4 @@
-"""What of two servers is not the same to a client, part by part.
+"""The differences between two servers for a client, part by part.
 
 A schema's parts are put in place of their references, and the titles that libraries make of names are left out; so is what is empty, since to say
 nothing and to say null are the same. All else has to be equal, or to be one of the differences that are meant (`meant.py`).
@@ -86,7 +86,7 @@ def _told(told: Mapping[str, Any]) -> Any:
 
 
 def differences(theirs: Seen, mine: Seen) -> Iterator[tuple[str, Any, Any]]:
-    """What is not the same: where it is, what they have, what we have."""
+    """A difference: its place, their value, our value."""
     for kind in theirs.lists:
         left, right = ({_key(each): plain_entry(each) for each in seen.lists[kind]} for seen in (theirs, mine))
         for name in left.keys() | right.keys():

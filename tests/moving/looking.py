@@ -51,7 +51,7 @@ def complete(name: str, argument: str, value: str) -> Request:
 
 @dataclass
 class Seen:
-    """What was seen of a server."""
+    """The observations of one server."""
 
     server: Mapping[str, Any] = field(default_factory=dict[str, Any])
     lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
@@ -113,7 +113,7 @@ async def look(
 
 
 def _kind(told: Mapping[str, Any]) -> str:
-    """What was said is in order within its kind: logs and progress reach a client's functions by different ways."""
+    """Sort the messages by kind: logs and progress reach a client's functions by different ways."""
     return next(iter(told))
 
 

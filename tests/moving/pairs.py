@@ -28,9 +28,9 @@ class Pair:
     library: str
     requests: Sequence[Request]
     forms: Mapping[str, Any] | None = None
-    """What the user writes into whatever form they are shown; None declines."""
+    """The user's answer to any form; None declines."""
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """What is called otherwise with us, by its name there."""
+    """Names that differ in our port, by the original name."""
 
     @property
     def original(self) -> Command:

@@ -54,7 +54,7 @@ def names_of(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def complaints(page: str, signatures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What a library has and the page has not, or the other way round; and rows with nothing of ours."""
+    """Names that a library has and the page lacks, or the other way round; and rows without a name of ours."""
     for heading, section in SECTIONS.items():
         rows = rows_of(page, heading)
         for cells in rows:

@@ -86,7 +86,7 @@ def ours() -> str:
 
 
 def slots_of(owner: Any) -> set[str]:
-    """What an instance has: a context's attributes are set when it is made."""
+    """The attributes of an instance: a context's are set when it is made."""
     return {*dir(owner), *(slot for each in getattr(owner, "__mro__", ()) for slot in getattr(each, "__slots__", ()))}
 
 

@@ -1,4 +1,4 @@
-"""What a server asks its client: typed questions, checked answers, each apart from all others; and what it only tells."""
+"""Requests of a server to its client: typed questions and checked answers, each independent of the others; and notifications."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ STEPS = 150
 
 @dataclass
 class Played:
-    """What the model knows of one request."""
+    """The model of one request."""
 
     pending: PendingRequest
     idempotent: bool

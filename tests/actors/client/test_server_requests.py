@@ -85,7 +85,7 @@ def answer_of(id: int | str) -> Any:
 
 
 async def ask(stage: Stage, method: str, params: dict[str, Any] | None = None, id: str = "s1") -> Any:
-    """What the client answers."""
+    """A matcher for the client's reply."""
     stage.wire.say(JsonRpcRequest(id, method, params or {}))
     message = await stage.wire.hears(answer_of(id))
     return message.result if isinstance(message, JsonRpcResponse) else getattr(message, "error", None)

@@ -33,7 +33,7 @@ def kept(told: list[float], step: Progress) -> None:
 
 
 def followed(client: Client) -> int:
-    """How many tasks its connection follows."""
+    """The number of tasks that its connection follows."""
     line: Any = client.line
     behaviour = line.process.behaviour
     return len(behaviour.requests._followed) + len(behaviour.requests.tokens)

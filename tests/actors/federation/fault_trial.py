@@ -48,7 +48,7 @@ KINDS: Final = (
     "kill",
     "stop",
 )
-"""What goes wrong, and with which process of an upstream; or with its supervisor."""
+"""The faults, each with the process of an upstream that it hits; or its supervisor."""
 
 
 _wires: WeakValueDictionary[Pid, StageWire] = WeakValueDictionary()
@@ -138,7 +138,7 @@ def plan(seed: int, faults: int, every: float) -> FaultPlan:
 
 @dataclass
 class Outcome:
-    """What became of the trial."""
+    """The outcome of a trial."""
 
     injected: int = 0
     missed: int = 0

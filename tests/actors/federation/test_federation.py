@@ -231,7 +231,7 @@ def test_specs_that_cannot_be() -> None:
 
 @pytest.mark.row("FE-01", "FE-06")
 async def test_ids_may_be_any_hashable_value() -> None:
-    """What tools are called across servers is for the host to say: here they have the names that they have."""
+    """Full names of tools are made by the host: here the tools have their servers' names."""
     ids = [("tenant", 1), ("tenant", 2)]
     async with federated() as federation:
         for id in ids:

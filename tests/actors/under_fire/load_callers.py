@@ -155,7 +155,7 @@ class Station:
         self._process = None
 
     async def stop(self) -> None:
-        """Whatever it is doing."""
+        """Kill it at any moment."""
         if self._process is not None:
             await self.end(signal.SIGKILL)
 

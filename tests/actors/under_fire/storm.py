@@ -28,7 +28,7 @@ SERVERS: Final = 20
 SPARED: Final = 5
 DEADLINE: Final = 3.0
 CALL: Final = "tools/call"
-"""What is lost on the way out. No real wire loses the end of a handshake and goes on: HTTP's ends when that is not taken note of."""
+"""The methods whose messages may be lost on the way out. No real wire loses the end of a handshake and goes on: HTTP ends the session then."""
 KILLED: Final = (
     "kill connection",
     "crash connection",
@@ -76,7 +76,7 @@ def troubles(seed: int, count: int, every: float) -> list[Trouble]:
 
 @dataclass
 class Outcome:
-    """What became of it."""
+    """The outcome of a storm."""
 
     injected: int = 0
     missed: int = 0
@@ -108,7 +108,7 @@ class Far:
             return what
 
     def spec(self) -> UpstreamSpec:
-        """How a host keeps it."""
+        """The spec with which a host keeps it."""
         self.route = FaultyRoute(self.server)
         return UpstreamSpec(
             self.route,

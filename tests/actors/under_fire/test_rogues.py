@@ -43,7 +43,7 @@ OUTCOMES: Final[dict[str, Any]] = {
     "segfaults": DIES,
     "asks": ANSWERED,
 }
-"""What a call of each ends as. Those that end as a timeout have nothing that can be said of them earlier."""
+"""The outcome of a call of each rogue. A timeout means that nothing can be known earlier."""
 DEADLINE: Final = 1.5
 SLACK: Final = 5.0
 """The machine may be busy with other things. That a death is told as such, and not by the deadline, is in the kind of the error."""

@@ -33,14 +33,14 @@ class Refused(Exception):
     """The server answered with an error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        """What it said."""
+        """The message of the error."""
         super().__init__(code, message)
         self.code, self.message, self.data = code, message, data
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What the server said of itself."""
+    """The server's part of the handshake."""
 
     name: str
     version: str
@@ -51,14 +51,14 @@ class Hello:
 
 @dataclass
 class Ears:
-    """What the server said out of turn, and what it is answered when it asks."""
+    """The server's notifications and questions, and the answers to these."""
 
     logs: list[tuple[str, str | None, Any]] = field(default_factory=list)
     updates: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
-    """What the client could not make sense of."""
+    """The messages that the client could not read."""
     done: list[str] = field(default_factory=list)
     """The pages that users are known to have done with."""
     form: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Player(Protocol):
 
     ears: Ears
     revision: str
-    """What it has to agree on with the server."""
+    """The revision to negotiate with the server."""
 
     async def hello(self) -> Hello: ...
     async def ping(self) -> None: ...

@@ -32,7 +32,7 @@ async def answer(asking: Awaitable[Any]) -> dict[str, Any]:
 
 
 class Sdk1:
-    """What the play asks of a client."""
+    """The client under test, with the methods that the play calls."""
 
     def __init__(self) -> None:
         self.ears = play.Ears()
