@@ -62,7 +62,7 @@ def test_the_demo_client_sees_tools_die_and_the_tree_is_unchanged() -> None:
         rest = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, rest
     assert rest.endswith("stopped in order\n")
-    before, _, tour = seen.partition("A A client in the same process calls every tool once")
+    before, _, tour = seen.partition("A client in the same process calls every tool once")
     assert shape(before) == shape(tree)
     for death in ("'crash'", "'leave'", "'raise_interrupt'"):
         assert re.search(

@@ -233,7 +233,7 @@ def bad_input_page() -> str:
     lines = [
         "# What bad input gets",
         "",
-        "A A malformed message gets an error with a code, a text that says what is wrong, and over HTTP a status; the server keeps running.",
+        "A malformed message gets an error with a code, a text that says what is wrong, and over HTTP a status; the server keeps running.",
         "*Id* says whether the error carries the request's id: it does wherever that can be told without doubt, also for what is well-formed",
         "and refused all the same. A broken *answer* is never answered under its id, which is one of ours; the waiting request gets the",
         "error instead. An unknown notification is ignored. Below, a server is given just that; "

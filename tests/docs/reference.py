@@ -1,7 +1,6 @@
 """Writes the reference of the `supervision` package from its docstrings: `python tests/docs/reference.py`.
 
-Each public name stands under the theme of the module that it comes from, with the first sentence of its docstring. A
-test sees that no name is missing; so no author has to remember one.
+Each public name stands under the theme of its module, with the first paragraph of its docstring. A test fails when a name is missing.
 """
 
 from __future__ import annotations
@@ -27,37 +26,39 @@ ROOT = Path(__file__).parents[2]
 FOLDER = "docs/reference"
 
 THEMES: dict[str, tuple[str, ...]] = {
-    "A node": ("kernel.node", "kernel.current", "kernel.pid", "background"),
-    "Starting": ("behaviours.starting", "behaviours.becoming"),
-    "Servers": ("behaviours.gen_server", "behaviours.actions", "behaviours.serving"),
-    "Asking": ("behaviours.calls", "behaviours.call", "behaviours.caller", "behaviours.requests"),
+    "A node": ("kernel.node", "kernel.process_lookup", "background_node"),
+    "Starting": ("behaviours.process_start",),
+    "Servers": ("behaviours.gen_server",),
+    "Calls": ("behaviours.refs", "behaviours.replies"),
     "Processes": (
-        *("kernel.process", "kernel.api", "kernel.messages", "kernel.links", "kernel.clock.Timer"),
+        *("kernel.process", "kernel.api", "kernel.process_messages", "kernel.links"),
         *(f"behaviours.task.{name}" for name in ("Inbox", "inbox", "receive", "spawn", "spawn_link", "spawn_monitor")),
     ),
     "Names": (
-        *(f"kernel.current.{name}" for name in ("On", "Via", "register", "registered", "unregister", "whereis")),
+        *(f"kernel.process_lookup.{name}" for name in ("On", "Via", "register", "registered", "unregister", "whereis")),
         "registry",
     ),
     "Supervisors": (
         "supervisors.supervisor",
-        "supervisors.dynamic",
-        "supervisors.partition",
-        "supervisors.spec",
-        "supervisors.strategy",
-        "supervisors.backoff",
-        "supervisors.clients",
-        "supervisors.children",
+        "supervisors.supervisor_base",
+        "supervisors.dynamic_supervisor",
+        "supervisors.partition_supervisor",
+        "supervisors.child_spec",
     ),
-    "Tasks": ("behaviours.task", "behaviours.streams", "behaviours.threads", "task_supervisor"),
-    "State machines": ("statem",),
-    "Groups and limits": ("groups", "limits"),
-    "Looking inside": ("supervisors.tree", "introspect", "tracing", "snapshot", "logs"),
-    "Exit reasons": ("kernel.reasons",),
-    "Reports": ("kernel.reports", "supervisors.reports"),
-    "Errors": ("kernel.errors", "supervisors.errors"),
+    "Tasks": ("behaviours.task", "behaviours.threads", "task_supervisor"),
+    "Groups and limits": ("groups", "limiters"),
+    "Inspection": ("supervisors.supervision_tree", "introspect", "logs"),
+    "Exit reasons": tuple(
+        f"kernel.process_messages.{name}"
+        for name in (
+            *("ExitReason", "Normal", "Shutdown", "Crash", "Killed", "NoProcess", "NoConnection", "is_orderly"),
+            *("NORMAL", "SHUTDOWN", "KILLED", "NO_PROCESS", "NO_CONNECTION", "GAVE_UP"),
+        )
+    ),
+    "Reports": ("kernel.reports", "supervisors.supervisor_reports"),
+    "Errors": ("kernel.errors",),
 }
-"""Themes in the order of the page, each with the modules, or single names, that it takes; what none takes stands under `REST`."""
+"""The themes in the order of the page, each with its modules or single names; all other names stand under `REST`."""
 
 REST = "Further"
 MEMBERS: dict[str, tuple[str, ...]] = {
@@ -80,7 +81,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "Timer": ("cancel",),
     "Via": ("whereis", "register", "unregister"),
 }
-"""Classes that are shown with what one uses of them."""
+"""Classes whose members are listed, and which members."""
 
 MADE_BY_HAND = {
     "BackgroundNode",
@@ -95,30 +96,30 @@ MADE_BY_HAND = {
     "TaskSupervisor",
     "Threads",
 }
-"""Classes whose constructor one writes; that of a dataclass is always shown, that of others never."""
+"""Classes that users construct: the page shows their parameters, as it does for every dataclass."""
 
 DETAILS = {
-    "Exit reasons": "[Exit reasons](reasons.md) says what each of them does to others.",
+    "Exit reasons": "[Exit reasons](reasons.md) says how each of them affects links and restarts.",
     "Reports": "[Reports](reports.md) lists their fields.",
     "Errors": "[Errors](errors.md) draws their tree.",
 }
 
 NODE_MEMBERS = {
     "Cluster": ("child_spec", "start_node", "machines", "peers"),
-    "Host": ("node_name", "process_id"),
-    "Membership": ("machines", "here", "watch", "unwatch"),
+    "ClusterMembership": ("machines", "here", "watch", "unwatch"),
+    "NodeOwner": ("node_name", "process_id"),
     "Peers": (
         *("addresses", "connect", "introduce", "forget", "connected", "wait_for"),
         *("watch", "unwatch", "disconnect", "allow_silence", "end", "closed"),
     ),
 }
-"""What of the words for other nodes has words of its own."""
+"""Classes of the cluster package whose members are listed, and which members."""
 
 WIDTH = 138
 
 
 def homes() -> dict[str, str]:
-    """Every public name, and the module that the room takes it from."""
+    """Every public name, and the module that the package imports it from."""
     source = Path(inspect.getfile(room)).read_text(encoding="utf-8")
     found = {
         alias.asname or alias.name: node.module or alias.name
@@ -178,11 +179,15 @@ def _alternatives(alias: object) -> Iterator[str]:
 def index() -> str:
     """The page of all names."""
     lines = [
-        "# The supervision room",
+        "# The supervision package",
         "",
-        "Everything that `greenroom.supervision` exports, by theme. The tools for tests are in `greenroom.supervision.testing`",
-        "([how to](../how-to/test-an-actor.md)). This page is written by `python tests/docs/reference.py` from the docstrings; `help()`",
-        "of each shows the rest.",
+        "This page lists every name that `greenroom.supervision` exports, by theme, with its parameters and a summary. It is for programmers of",
+        "processes and supervision trees; [your first tree](../tutorial/first-tree.md) introduces them.",
+        "",
+        "- `help()` of a name shows the whole docstring.",
+        "- The names for tests are in `greenroom.supervision.testing` ([how to](../how-to/test-an-actor.md)).",
+        "- The names for several nodes are in `greenroom.supervision.cluster` ([list](nodes.md)).",
+        "- `python tests/docs/reference.py` writes this page from the docstrings.",
     ]
     for theme, names in by_theme().items():
         lines += ["", f"## {theme}", ""]
@@ -200,7 +205,7 @@ def index() -> str:
         if words:
             lines += entry(
                 ", ".join(words),
-                "the words of specs and flags as constants, for readability; the strings are accepted as well.",
+                "Constants for the values of specs and flags. The strings are accepted as well.",
             )
     return "\n".join(lines) + "\n"
 
@@ -258,10 +263,13 @@ def errors() -> str:
     lines = [
         "# Errors",
         "",
-        "Exceptions are for callers; what travels between processes is an [exit reason](reasons.md). All that greenroom raises at a caller",
-        "is a `GreenroomError`. Two are for handlers to raise: `Quit(reason)` ends the process with that reason, and `Reject(error)` has the",
-        "caller get that error. Many have more to tell than their text: `help()` shows it. This page is written by",
-        "`python tests/docs/reference.py`.",
+        "This page lists the exceptions of `greenroom.supervision`: their class tree, and the meaning of each.",
+        "",
+        "- Every exception that a caller gets from greenroom is a `GreenroomError`.",
+        "- Two are for handlers to raise: `Quit(reason)` ends the process with that reason, and `Reject(error)` gives that error to the caller.",
+        "- Many have attributes with more facts than their text; `help()` lists them.",
+        "- Exceptions are for callers. Between processes, an [exit reason](reasons.md) says why a process ended.",
+        "- `python tests/docs/reference.py` writes this page.",
         "",
         "```text",
         *_branches(GreenroomError, known),
@@ -289,8 +297,9 @@ def reports() -> str:
     lines = [
         "# Reports",
         "",
-        "What a node tells about itself, as frozen dataclasses: [how to watch them](../how-to/watch-the-reports.md). This page is written by",
-        "`python tests/docs/reference.py`.",
+        "A report is an event of a node: a crash, a restart, a blocked event loop. This page lists the types of reports and their fields. All are",
+        "frozen dataclasses; [watch the reports](../how-to/watch-the-reports.md) shows how to subscribe to them. `python tests/docs/reference.py` writes",
+        "this page.",
     ]
     first = ("Report", "SupervisorReport", "Offender")
     for name in (*first, *(name for name in by_theme()["Reports"] if name not in first)):
@@ -300,9 +309,9 @@ def reports() -> str:
             continue
         bases: tuple[type, ...] = report.__bases__
         inherited = {field.name for base in bases if is_dataclass(base) for field in fields(base)}
-        if issubclass(report, Report) and report is not Report:
-            lines += ["", f"A `{bases[0].__name__}`, and:"]
         own = [field for field in fields(report) if field.name not in inherited]
+        if issubclass(report, Report) and report is not Report:
+            lines += ["", f"It has the fields of `{bases[0].__name__}`" + (", and:" if own else ".")]
         lines += ["", "| Field | Type | Default |", "| --- | --- | --- |"] if own else []
         for field in own:
             default = "" if field.default is MISSING else f"`{field.default!r}`"
@@ -312,23 +321,24 @@ def reports() -> str:
 
 
 def nodes() -> str:
-    """The page of the words for other nodes."""
+    """The page of the names for several nodes."""
     lines = [
         "# Several nodes",
         "",
-        "Everything that `greenroom.supervision.cluster` exports. `On(name, node)` and all words that take a `Ref` or a pid are those of [the",
-        "supervision room](supervision.md). This page is written by `python tests/docs/reference.py`.",
+        "This page lists every name that `greenroom.supervision.cluster` exports: links between nodes, nodes in processes of their own, and nodes on",
+        "other machines. `On(name, node)` and all functions that take a `Ref` or a pid are in [the supervision package](supervision.md).",
+        "`python tests/docs/reference.py` writes this page.",
     ]
     engine = {name for names in cluster._HOMES.values() for name in names.split()}
     for title, about, names in (
         (
             "Links",
-            "Nodes that find each other, and what runs over them ([how to](../how-to/use-several-nodes.md)).",
+            "A link connects two nodes. Calls, messages, links and monitors of processes work over it ([how to](../how-to/use-several-nodes.md)).",
             set(cluster.__all__) - engine,
         ),
         (
             "Processes and machines",
-            "Nodes in processes of their own, on this machine and on others ([how to](../how-to/use-several-machines.md)).",
+            "A cluster starts nodes in processes of their own, on this machine and on others ([how to](../how-to/use-several-machines.md)).",
             engine,
         ),
     ):
@@ -358,7 +368,7 @@ def missing(page: str) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write the pages."""
-    argparse.ArgumentParser(description="Write the reference of the supervision room.").parse_args(arguments)
+    argparse.ArgumentParser(description="Write the reference of the supervision package.").parse_args(arguments)
     for name, write in PAGES.items():
         (root / FOLDER / name).write_text(write(), encoding="utf-8")
     return 0
