@@ -1,6 +1,6 @@
-"""The packages, what each imports and what it costs to load, as text for the page of the house: `python -m tests.house --write`.
+"""The packages, what each imports and what it costs to load, as text for the page `the-house.md`: `python -m tests.house --write`.
 
-Everything is read from the code but `GIVES`. A unit is a package, or a single module that has a floor of its own (`greenroom.errors`).
+Everything is read from the code, except `GIVES`. A unit is a package, or a single module with a layer of its own (`greenroom.errors`).
 An import counts when it can run: those for type checkers do not.
 """
 
@@ -31,67 +31,67 @@ DOOR: Final = "the front door"
 
 GIVES: Final[dict[str, str]] = {
     "greenroom": "`Server`, `Client`, `Host`, `run`; the same for synchronous code and for Thespian; several workers",
-    "actors": "what a server consists of: registry, sessions, workers, tasks, subscriptions",
-    "actors.client": "one connection to a server, which is kept alive",
-    "actors.consent": "for a host: which tools may be called, and what the user is asked before",
-    "actors.elicitation": "for a host: questions of servers to the user, and forms as fields of a window",
+    "actors": "the processes of a server: registry, sessions, workers, tasks, subscriptions",
+    "actors.client": "one connection to a server, which is opened again when it is lost",
+    "actors.consent": "for a host: which tools may be called, and which calls the user has to approve",
+    "actors.elicitation": "for a host: questions of servers to the user, and forms as fields of a user interface",
     "actors.ensemble": "one server on several nodes, with each session on one of them",
-    "actors.federation": "many upstream servers under one supervisor, each with its breaker and its limits",
+    "actors.federation": "many upstream servers under one supervisor, each with its own breaker and limits",
     "actors.gateway": "many upstream servers as one server",
-    "actors.guest": "Thespian programs as users of servers, and Thespian actors as tools",
+    "actors.guest": "Thespian programs as clients of a server, and Thespian actors as tools",
     "actors.mentions": "for a host: `@server:resource` in what a user types",
-    "actors.output": "for a host: how much of an answer a model is given, and where the rest is kept",
+    "actors.output": "for a host: limits on how much of a result a model receives, and where the rest is kept",
     "actors.pools": "tools that run in processes of their own",
-    "auth": "who may call a server: API keys, passwords, tokens, scopes",
-    "auth.client": "signing in elsewhere: OAuth, device codes, token stores",
+    "auth": "authentication of a server's callers: API keys, passwords, tokens, scopes",
+    "auth.client": "sign-in of a client at other servers: OAuth, device codes, token stores",
     "auth.testing": "an authorization server for tests",
     "cli": "the command `greenroom`",
-    "config": "servers in files: reading, checking, and starting and stopping what has changed",
+    "config": "configuration files: reading and checking them, and starting and stopping the servers that have changed",
     "errors": "the root of all exceptions",
-    "lazy": "names that a package loads when they are first used",
-    "moved": "old paths of modules and names",
+    "lazy_names": "names that a package loads when they are first used",
+    "moved": "old module paths and public names, and their replacements",
     "protocol": "the messages of MCP: types, checks, JSON, versions; no process, no socket, no clock",
     "pytest_plugin": "fixtures of the testing kit",
     "supervision": "the public names of the packages below it; groups, limits, tracing, a node in a thread",
     "supervision.behaviours": "`GenServer`, calls and casts, tasks, threads",
-    "supervision.cluster": "links between nodes, nodes in other processes and on [other machines](../how-to/use-several-machines.md)",
+    "supervision.cluster": "links between nodes; nodes in other processes and on [other machines](../how-to/use-several-machines.md)",
     "supervision.kernel": "processes, links, monitors, timers, mailboxes, exit reasons",
     "supervision.statem": "state machines",
     "supervision.supervisors": "supervisors, restart strategies, back-off",
-    "supervision.testing": "virtual time, a seeded order of messages, faults",
+    "supervision.testing": "virtual time, a seeded order of messages, injected faults",
     "testing": "the testing kit by its public names, and servers that misbehave",
     "transports": "a server's end of HTTP and stdio",
     "transports.client": "a client's end of HTTP, stdio and memory",
 }
-"""What each package is good for; a package that is missing here, or that is gone, fails the test."""
+"""What each package is for. A package that is missing here, or that no longer exists, fails the test."""
 
 STARTS: Final = ("Server", "Client", "Host")
-"""Names of the front door whose cost is told as well: with each, a program of some kind begins."""
+"""Public names whose cost is shown as well: a program usually begins with one of them."""
 
 
 class Cost(NamedTuple):
-    """What is loaded."""
+    """The number and size of modules that are loaded."""
 
     modules: int
     size: int
     """Bytes of source."""
     others: tuple[str, ...] = ()
-    """Third parties."""
+    """Third-party packages."""
 
     def __str__(self) -> str:
         return f"{self.modules} module{'s' * (self.modules != 1)}, {round(self.size / 1000)} KB"
 
 
 class Graph:
-    """Units, and what imports what."""
+    """All units, and the imports between them."""
 
     def __init__(self, tree: Tree) -> None:
-        """Read all imports."""
+        """Reads all imports of the tree."""
         self.sources = {source.module: source for source in tree.sources}
         self.needs: dict[str, set[str]] = {}
-        """By unit, which units its modules import whenever they are loaded."""
+        """By unit, the units that its modules import when they are loaded."""
         self.later: dict[str, set[str]] = {}
-        """By unit, which others its functions import when they run."""
+        """By unit, the other units that its functions import when they run."""
         self._loads = {module: set(self._targets(source.loads_at_once)) for module, source in self.sources.items()}
         self.members: dict[str, list[str]] = defaultdict(list)
         for module in self.sources:
@@ -103,13 +103,13 @@ class Graph:
             self.later[unit] = {self.unit(each) for each in running & self.sources.keys()} - first - {unit}
 
     def unit(self, module: str) -> str:
-        """Which unit a module belongs to."""
+        """The unit of a module."""
         if module in CELLAR or module in {f"greenroom.{name}" for name in LOFT}:
             return module
         return self.sources[module].package
 
     def _targets(self, imports: Iterable[Import]) -> Iterator[str]:
-        """The modules that are loaded by these, and the roots of third parties."""
+        """The modules that these imports load, and the root names of third-party packages."""
         for found in imports:
             if found.root != "greenroom":
                 if found.root not in sys.stdlib_module_names:
@@ -123,7 +123,7 @@ class Graph:
 
     @cache  # noqa: B019 - a graph lives as long as the program
     def homes(self, package: str) -> Mapping[str, str]:
-        """Where the names are that a package loads when they are first asked for: it imports them for type checkers alone."""
+        """The modules of the names that a package loads on first use: it imports them for type checkers alone."""
         source = self.sources.get(package)
         if source is None or "def __getattr__(" not in source.text:
             return {}
@@ -135,7 +135,7 @@ class Graph:
         }
 
     def cost(self, *modules: str) -> Cost:
-        """Of loading these modules with everything that they import when they are loaded."""
+        """The cost of these modules, with everything that they import when they are loaded."""
         seen: set[str] = set()
         waiting = list(modules)
         while waiting:
@@ -155,7 +155,7 @@ class Graph:
         return sum(len(self.sources[module].text.encode()) for module in modules)
 
     def mutual(self) -> list[list[str]]:
-        """Packages that import each other when they are loaded, directly or through others, the largest circle first."""
+        """Packages that import each other when they are loaded, directly or through others, the largest cycle first."""
         reach = {unit: self._reach(unit) for unit in self.needs}
         circles = {tuple(sorted(each for each in reach[unit] if unit in reach[each])) for unit in reach}
         return sorted(([*circle] for circle in circles if len(circle) > 1), key=lambda circle: (-len(circle), circle))
@@ -172,13 +172,13 @@ class Graph:
 
 
 def short(unit: str) -> str:
-    """A unit without the name of the library."""
+    """A unit's name without `greenroom.`."""
     return unit.removeprefix("greenroom.")
 
 
 def floors(graph: Graph) -> Iterator[tuple[str, list[str]]]:
-    """Floors from the top, each with its units; what loads more stands higher."""
-    names = ["the cellar", *FLOORS, DOOR, ", ".join(LOFT)]
+    """The layers from the top, each with its units; a unit that loads more comes first."""
+    names = ["base modules", *FLOORS, DOOR, ", ".join(LOFT)]
     by_floor: dict[int, list[str]] = defaultdict(list)
     for unit in graph.members:
         by_floor[0 if unit in CELLAR else floor(unit) + 1].append(unit)
@@ -190,7 +190,7 @@ def floors(graph: Graph) -> Iterator[tuple[str, list[str]]]:
 
 
 def drawing(graph: Graph) -> str:
-    """Floors as boxes: each unit, and what it imports. What only a function imports stands in brackets."""
+    """The layers as boxes: each unit, and what it imports. Imports inside of functions are in brackets."""
     widest = max(len(short(unit)) for unit in graph.members)
     lines: list[str] = []
     for number, (name, units) in enumerate(floors(graph)):
@@ -220,9 +220,9 @@ def _circles(graph: Graph) -> list[str]:
 
 
 def table(graph: Graph) -> str:
-    """What each unit gives, and what it costs to load all of it."""
+    """What each unit is for, and what it costs to load all of it."""
     lines = [
-        "| Package | Gives | Its own | Loaded in all | Third parties |",
+        "| Package | For | Its own | Loaded in all | Third parties |",
         "| --- | --- | --- | --- | --- |",
     ]
     for _, units in floors(graph):
@@ -231,7 +231,7 @@ def table(graph: Graph) -> str:
             cost = graph.cost(*modules)
             own = Cost(len(modules), graph.size(modules))
             lines.append(f"| `{short(unit)}` | {GIVES[short(unit)]} | {own} | {cost} | {', '.join(cost.others)} |")
-    lines += ["", "| A program that uses | loads | and of third parties |", "| --- | --- | --- |"]
+    lines += ["", "| A program that uses | loads | third parties |", "| --- | --- | --- |"]
     for name in STARTS:
         cost = graph.cost(graph.homes("greenroom")[name])
         lines.append(f"| `greenroom.{name}` | {cost} | {', '.join(cost.others)} |")
@@ -239,16 +239,16 @@ def table(graph: Graph) -> str:
 
 
 def unlisted(graph: Graph) -> list[str]:
-    """Packages of which `GIVES` says nothing, and names in it that no package has."""
+    """Packages without a line in `GIVES`, and lines in it without a package."""
     units = set(map(short, graph.members))
-    wrong = [f"tests/house/packages.py: GIVES says nothing of {unit}" for unit in sorted(units - GIVES.keys())]
+    wrong = [f"tests/house/packages.py: GIVES has no line for {unit}" for unit in sorted(units - GIVES.keys())]
     return wrong + [
-        f"tests/house/packages.py: GIVES has {unit}, which is gone" for unit in sorted(GIVES.keys() - units)
+        f"tests/house/packages.py: GIVES has {unit}, which does not exist" for unit in sorted(GIVES.keys() - units)
     ]
 
 
 def page(written: str, tree: Tree) -> str:
-    """The page with both parts anew."""
+    """The page with both parts written again."""
     graph = Graph(tree)
     if wrong := unlisted(graph):
         raise SystemExit("\n".join(wrong))
@@ -264,11 +264,11 @@ def page(written: str, tree: Tree) -> str:
 
 _SIZE: Final = re.compile(r"(\d+) KB")
 NEAR: Final = 0.1
-"""How far a size may be off, as a part of itself: otherwise every change of the code would be one of the page."""
+"""The relative difference of a size that is tolerated: otherwise every change of the code would change the page."""
 
 
 def current(written: str, fresh: str) -> bool:
-    """Whether a page says what a fresh one would, sizes about."""
+    """Whether a page equals a fresh one, with a tolerance for sizes."""
     sizes = zip(_SIZE.findall(written), _SIZE.findall(fresh), strict=False)
     return _SIZE.sub("", written) == _SIZE.sub("", fresh) and all(
         abs(int(old) - int(new)) <= max(2, NEAR * int(new)) for old, new in sizes
@@ -276,7 +276,7 @@ def current(written: str, fresh: str) -> bool:
 
 
 def write(root: Path, tree: Tree) -> Path:
-    """Put both parts into the page."""
+    """Write both parts into the page."""
     file = root / PAGE
     file.write_text(page(file.read_text(encoding="utf-8"), tree), encoding="utf-8")
     return file

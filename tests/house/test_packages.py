@@ -88,10 +88,10 @@ def test_packages_that_import_each_other_are_named() -> None:
 def test_a_package_that_gives_nothing_is_refused_and_so_is_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "GIVES", {"config": "files"})
     assert packages.unlisted(small(auth__init="")) == [
-        "tests/house/packages.py: GIVES says nothing of auth",
-        "tests/house/packages.py: GIVES has config, which is gone",
+        "tests/house/packages.py: GIVES has no line for auth",
+        "tests/house/packages.py: GIVES has config, which does not exist",
     ]
-    with pytest.raises(SystemExit, match="GIVES says nothing of auth"):
+    with pytest.raises(SystemExit, match="GIVES has no line for auth"):
         packages.page(PAGE, Tree({"auth/__init__.py": ""}))
 
 
