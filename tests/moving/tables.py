@@ -16,20 +16,20 @@ SECTIONS: Final[Mapping[str, str]] = {
     "The decorator completion": "completion",
     "The decorator custom_route": "custom_route",
     "Running": "running",
-    "What else a server has": "methods",
+    "Other members of a server": "methods",
     "The context": "context",
     "The client": "client",
-    "What a client asks": "requests",
-    "What its requests are called with": "request options",
-    "What handlers are written with": "imports",
-    "Who calls": "auth",
+    "Requests of a client": "requests",
+    "Options of these requests": "request options",
+    "Names to import": "imports",
+    "Authentication": "auth",
     "Middleware, transforms and providers": "plumbing",
     "Ways to a server": "ways",
     "The command line": "commands",
 }
 """By the page's heading, what `signatures.py` calls it."""
 LIBRARIES: Final = ("mcp", "FastMCP")
-DIFFERENT: Final = "What is different on the wire"
+DIFFERENT: Final = "Differences on the wire"
 
 
 def rows_of(page: str, heading: str) -> list[list[str]]:
