@@ -132,7 +132,7 @@ TRIALS = (
     _rogue("notifications without end", "flood-for-ever"),
     _rogue("each answer twice", "twice"),
     _rogue("an answer after the deadline", "late", "--seconds", "3"),
-    _rogue("answers to another id, and to the right one as a text", "other-id"),
+    _rogue("answers with another id, and with the right id as a string", "other-id"),
     _rogue("a result that is no object", "wrong-shape"),
     _rogue("half a line, and gone", "half-line"),
     _rogue("a line without an end", "endless-line"),

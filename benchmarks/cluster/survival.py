@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "explanation" / "survival.md"
 BEGIN, END = "<!-- figures: make survival -->", "<!-- end of figures -->"
 COST_BEGIN = "<!-- figures of the cost: make survival -->"
-TOOLS = ROOT / "tests" / "survival" / "programs"
+TOOLS = ROOT / "tests" / "actors" / "survival" / "programs"
 CROWD = 100
 DEADLINE = 1.0
 """The deadline of tools that never end."""
@@ -201,7 +201,7 @@ def row(fault: Fault, found: Outcome) -> str:
 
 
 HEAD = (
-    "| a tool … | its caller hears | after | its pool answers again after | calls of others lost | their p99 | left after the stop |\n"
+    "| a tool … | its caller gets | after | its pool answers again after | calls of others lost | their p99 | left after the stop |\n"
     "|---|---|---|---|---|---|---|"
 )
 
