@@ -1,9 +1,9 @@
 """The feature checklist: `rows.toml` beside this file, the tests that carry a row's id, and the generated page.
 
-A test says which rows it proves by ``@pytest.mark.row("WC-08", …)``. A row without a test either waits for something that
-the manifest names, or is missing, and a test of this folder says so.
+A test names the rows that it proves by ``@pytest.mark.row("WC-08", …)``. A row without a test must wait for a condition in
+the manifest; otherwise a test in this folder fails.
 
-``python tests/features/features.py`` writes docs/reference/features.md; with ``--check`` it only says whether that is due.
+``python tests/features/features.py`` writes docs/reference/features.md; with ``--check`` it only reports whether the page is current.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BadManifest(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the checklist; `beyond` if it was not promised."""
+    """A row of the checklist. `beyond` is whether it was added to the promised rows."""
 
     id: str
     text: str
@@ -74,9 +74,9 @@ def read(text: str) -> Checklist:
         rows = tuple(_row(id, entry, id in beyond) for id, entry in area["rows"].items())
         for row in rows:
             if not row.id.startswith(f"{area['id']}-"):
-                raise BadManifest(f"{row.id} stands in area {area['id']}")
+                raise BadManifest(f"{row.id} is in area {area['id']}")
             if row.waits and row.waits not in waits:
-                raise BadManifest(f"{row.id} waits for {row.waits!r}, which is none of {', '.join(waits)}")
+                raise BadManifest(f"{row.id} waits for {row.waits!r}; known are {', '.join(waits)}")
         areas.append(Area(area["id"], area["title"], rows))
     found = Checklist(tuple(areas), waits)
     for what, named, used in (
@@ -84,7 +84,7 @@ def read(text: str) -> Checklist:
         ("waits", set(waits), {row.waits for row in found.rows.values()}),
     ):
         if named - used:
-            raise BadManifest(f"{what} names {', '.join(sorted(named - used))}, and no row is or has that")
+            raise BadManifest(f"{what} names {', '.join(sorted(named - used))}, which no row has")
     return found
 
 
@@ -93,7 +93,9 @@ def _row(id: str, entry: Any, beyond: bool) -> Row:  # noqa: FBT001 - to itself
         return Row(id, entry, beyond=beyond)
     differs: str = entry.get("differs", "")
     if set(entry) not in ({"text", "waits"}, {"text", "differs"}) or (differs and len(differs.split()) < 5):
-        raise BadManifest(f"{id} is a text, or has one and `waits`, or one and how it `differs`, with the reason")
+        raise BadManifest(
+            f"{id} must be a text, or a table with `text` and `waits`, or with `text` and `differs` (at least five words)"
+        )
     return Row(id, entry["text"], entry.get("waits", ""), beyond, differs)
 
 
@@ -103,7 +105,7 @@ def checklist() -> Checklist:
 
 
 def marks_in(path: str, text: str) -> Iterator[tuple[str, str]]:
-    """Row and test for each mark in a test file, from its syntax tree; a mark of a class or module applies to its tests."""
+    """The row and the test of each mark in a test file. A mark of a class or module applies to its tests."""
     if ".row" not in text:
         return  # parsing takes most of the time
     module = ast.parse(text, path)
@@ -141,7 +143,7 @@ def _ids(path: str, node: ast.AST) -> Iterator[str]:
 
 
 def deep_in(path: str, text: str) -> Iterator[str]:
-    """Tests of a file that `make test` leaves out with all of their parameters."""
+    """The tests of a file that `make test` leaves out with all of their parameters."""
     if "pytest.mark.deep" not in text and "pytest.mark.soak" not in text:
         return
     module = ast.parse(text, path)
@@ -211,38 +213,45 @@ def render(rows: Checklist, found: Sequence[tuple[str, str]]) -> str:
     for id, test in found:
         tests[id].append(test)
     waits = any(row.waits for row in rows.rows.values())
-    so_far = " A row that waits may have tests already, for the part of it that is there." if waits else ""
+    so_far = " A row that waits may have tests already, for its finished part." if waits else ""
     lines = [
         "# Features",
         "",
-        "The checklist that greenroom is measured by. A row is there when a test carries its id; this page is made from the tests by",
-        f"`python tests/features/features.py`.{so_far}",
+        "This page lists all promised features of greenroom, and for each the tests that prove it. A row is done when a test carries its id.",
+        f"`python tests/features/features.py` writes this page from the tests.{so_far}",
         "",
         _sum(rows, tests),
         "",
-        "| Area | Rows | There | Differs |" + " Waiting |" * waits,
+        "| Area | Rows | Done | Differs |" + " Waiting |" * waits,
         "| --- | ---: | ---: | ---: |" + " ---: |" * waits,
     ]
     for area in rows.areas:
         waiting = sum(bool(row.waits) for row in area.rows)
-        there = sum(_is_there(row, tests) for row in area.rows)
+        done = sum(_is_done(row, tests) for row in area.rows)
         differ = sum(bool(row.differs) for row in area.rows)
-        counts = f"{len(area.rows)} | {there} | {differ} |"
+        counts = f"{len(area.rows)} | {done} | {differ} |"
         lines.append(f"| [{area.title}](#{area.id.lower()}) | {counts}" + f" {waiting} |" * waits)
     for area in rows.areas:
-        lines += ["", f"({area.id.lower()})=", f"## {area.title}", "", "| Row | What | Tests |", "| --- | --- | --- |"]
+        lines += [
+            "",
+            f"({area.id.lower()})=",
+            f"## {area.title}",
+            "",
+            "| Row | Promise | Tests |",
+            "| --- | --- | --- |",
+        ]
         for row in area.rows:
             where = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[row.id]) or "none"
             if row.waits:
-                said = f"waits for {rows.waits[row.waits]}"
-                where = said if where == "none" else f"{said}; so far<br>{where}"
+                reason = f"waits for {rows.waits[row.waits]}"
+                where = reason if where == "none" else f"{reason}; so far<br>{where}"
             if row.differs:
                 where = f"differs: {row.differs}" + f"<br>{where}" * (where != "none")
             lines.append(f"| {row.id} | {row.text} | {where} |")
     return "\n".join(lines) + "\n"
 
 
-def _is_there(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
+def _is_done(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
     return bool(tests.get(row.id)) and not row.waits and not row.differs
 
 
@@ -250,21 +259,21 @@ def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
     """The sentence with the numbers of promised, finished and additional rows."""
     promised = [row for row in rows.rows.values() if not row.beyond]
     more = [row for row in rows.rows.values() if row.beyond]
-    there, beside = (sum(_is_there(row, tests) for row in some) for some in (promised, more))
+    done, extra = (sum(_is_done(row, tests) for row in some) for some in (promised, more))
     differ = [row.id for row in promised if row.differs]
-    missing = [row.id for row in promised if not _is_there(row, tests) and not row.differs]
-    said = f"**{len(promised)} rows are promised, and {there if missing or differ else 'all'} of them are there**"
+    missing = [row.id for row in promised if not _is_done(row, tests) and not row.differs]
+    said = f"**{len(promised)} rows are promised, and {done if missing or differ else 'all'} of them are done**"
     if missing:
         said += f" (not {', '.join(missing)})"
     if differ:
-        said += f"; knowingly different {'is' if len(differ) == 1 else 'are'} {', '.join(differ)}"
-    return f"{said}; of {len(more)} more that go beyond that, {'all' if beside == len(more) else beside}."
+        said += f"; deliberately different: {', '.join(differ)}"
+    return f"{said}. Done of {len(more)} further rows: {'all' if extra == len(more) else extra}."
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the page is up to date")
     check: bool = parser.parse_args(arguments).check
     page = root / PAGE
     text = render(checklist(), marks(root))

@@ -30,7 +30,7 @@ SIZES = {
     "CB": 22,
     "OP": 6,
 }
-"""How many rows an area has: a manifest that lost one would otherwise look complete."""
+"""The number of rows of each area: without it, a manifest that lost a row would look complete."""
 PROMISED = 277
 
 MANIFEST = """
@@ -67,25 +67,25 @@ def test_no_row_was_lost() -> None:
         assert [row.id for row in area.rows] == [f"{area.id}-{n:02}" for n in range(1, len(area.rows) + 1)]
 
 
-def test_all_that_is_promised_is_there() -> None:
+def test_all_promised_rows_are_done() -> None:
     rows = features.checklist()
     assert sum(not row.beyond for row in rows.rows.values()) == PROMISED
     page = features.render(rows, features.marks())
-    said = "**277 rows are promised, and 276 of them are there**; knowingly different is OP-05; of 11 more that go beyond that, all.\n"
-    assert said in page
-    assert "| OP-05 | Which library reads JSON, and why | differs: msgspec, " in page
+    summary = "**277 rows are promised, and 276 of them are done**; deliberately different: OP-05. Done of 11 further rows: all.\n"
+    assert summary in page
+    assert "| OP-05 | One library reads JSON, and the documentation says which and why | differs: msgspec, " in page
     assert "wait" not in page.partition("\n(st)=")[0].lower()
 
 
 def test_missing_rows_are_counted_and_named() -> None:
     rows = features.read(MANIFEST)
     page = features.render(rows, [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")])
-    assert "**2 rows are promised, and 1 of them are there** (not AA-02); of 0 more that go beyond that, all." in page
+    assert "**2 rows are promised, and 1 of them are done** (not AA-02). Done of 0 further rows: all." in page
     assert "| [First](#aa) | 2 | 1 | 0 | 1 |" in page
     assert "may have tests already" in page
     assert "| AA-02 | Two | waits for tasks; so far<br>`t.py::test_two` |" in page
     none = features.render(features.read('beyond = ["AA-01"]\n' + MANIFEST), [])
-    assert "**1 rows are promised, and 0 of them are there** (not AA-02); of 1 more that go beyond that, 0." in none
+    assert "**1 rows are promised, and 0 of them are done** (not AA-02). Done of 1 further rows: 0." in none
 
 
 def test_differing_rows_are_named_and_not_counted() -> None:
@@ -95,7 +95,7 @@ def test_differing_rows_are_named_and_not_counted() -> None:
     )
     marks = [("AA-01", "tests/t.py::test_one"), ("AA-02", "tests/t.py::test_two")]
     page = features.render(rows, marks)
-    assert "**2 rows are promised, and 1 of them are there**; knowingly different is AA-01; of 0 more" in page
+    assert "**2 rows are promised, and 1 of them are done**; deliberately different: AA-01. Done of 0 further" in page
     assert "| [First](#aa) | 2 | 1 | 1 |" in page
     assert "| AA-01 | One | differs: two, for one was too few<br>`t.py::test_one` |" in page
     assert features.problems(rows, marks[1:]) == []
@@ -114,17 +114,17 @@ def test_marks_are_found_on_functions_classes_and_modules() -> None:
     ]
 
 
-def test_a_row_without_a_test_and_a_mark_without_a_row_are_told() -> None:
+def test_a_row_without_a_test_and_a_mark_without_a_row_are_reported() -> None:
     rows = features.read(MANIFEST)
     assert features.problems(rows, []) == ["AA-01 has no test: One"]
     assert features.problems(rows, [("AA-01", "t"), ("AA-03", "t")]) == ["t: there is no row AA-03"]
 
 
-def test_a_row_that_only_deep_tests_show_is_told() -> None:
+def test_a_row_with_deep_tests_only_is_reported() -> None:
     rows = features.read(MANIFEST)
     found = [("AA-01", "t.py::test_one"), ("AA-02", "t.py::test_two")]
-    told = ["AA-01 has deep tests only, which `make test` leaves out: One"]
-    assert features.problems(rows, found, {"t.py::test_one"}) == told
+    expected = ["AA-01 has deep tests only, which `make test` leaves out: One"]
+    assert features.problems(rows, found, {"t.py::test_one"}) == expected
     assert features.problems(rows, [*found, ("AA-01", "t.py::test_three")], {"t.py::test_one"}) == []
 
 
@@ -140,11 +140,11 @@ def test_a_row_that_only_deep_tests_show_is_told() -> None:
         ("@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.deep)])\ndef test_one(n): ...", ()),
     ],
 )  # fmt: skip
-def test_deep_tests_are_found_and_a_test_with_a_deep_parameter_is_none(text: str, deep: tuple[str, ...]) -> None:
+def test_deep_tests_are_found_and_a_test_with_a_deep_parameter_is_not_one(text: str, deep: tuple[str, ...]) -> None:
     assert tuple(features.deep_in("t.py", text)) == deep
 
 
-def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outdated_page_is_reported_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     assert features.main(["--check"], tmp_path) == 1
@@ -156,19 +156,19 @@ def test_a_page_that_is_due_is_written(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (MANIFEST.replace("AA-01", "BB-01"), "stands in area AA"),
-        (MANIFEST.replace('waits = "tasks"', 'waits = "luck"'), "none of tasks"),
+        (MANIFEST.replace("AA-01", "BB-01"), "is in area AA"),
+        (MANIFEST.replace('waits = "tasks"', 'waits = "luck"'), "known are tasks"),
         (MANIFEST.replace("[waits]", '[waits]\nhost = "the host"'), "waits names host"),
         ('beyond = ["AA-09"]\n' + MANIFEST, "beyond names AA-09"),
-        (MANIFEST.replace('"One"', '{ text = "One", differs = "just so" }'), "AA-01 is a text"),
-        (MANIFEST.replace('"One"', '{ text = "One" }'), "AA-01 is a text"),
+        (MANIFEST.replace('"One"', '{ text = "One", differs = "just so" }'), "AA-01 must be a text"),
+        (MANIFEST.replace('"One"', '{ text = "One" }'), "AA-01 must be a text"),
     ],
 )
-def test_a_manifest_that_is_wrong_is_refused(wrong: str, why: str) -> None:
+def test_a_wrong_manifest_is_refused(wrong: str, why: str) -> None:
     with pytest.raises(features.BadManifest, match=why):
         features.read(wrong)
 
 
-def test_a_mark_that_is_no_text_is_refused() -> None:
+def test_a_mark_that_is_not_a_text_is_refused() -> None:
     with pytest.raises(features.BadManifest, match="in quotes"):
         list(features.marks_in("t.py", "import pytest\n@pytest.mark.row(ID)\ndef test(): ..."))

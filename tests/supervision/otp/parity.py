@@ -1,15 +1,15 @@
-"""Which cases of OTP's and Elixir's own suites are ported: reads the manifests beside this file and the marks of tests, and writes the page.
+"""Writes the page about ported cases of OTP's and Elixir's test suites, from the manifests beside this file and the marks of tests.
 
 A manifest (`manifest/<suite>.toml`) lists every case of one suite, in the suite's order and groups. A case is
 
 - ``port``: its behaviour is ported, and at least one test carries ``@pytest.mark.otp("<suite>", "<case>")``;
-- ``differs``: a test carries the mark, and shows something else than OTP's knowingly, or less;
+- ``differs``: a test carries the mark, but its promise is deliberately another one than OTP's, or a weaker one;
 - ``n/a (<why>)``: it does not apply, for one of the reasons that `EXEMPTIONS` has for its family of suites;
 - ``open``: it would apply, and is not ported.
 
-What follows a colon is a remark: the reason, or how the behaviour differs knowingly from OTP's.
+A remark follows a colon: the reason, or how the behaviour deliberately differs from OTP's.
 
-``python tests/supervision/otp/parity.py`` writes docs/reference/otp-parity.md; with ``--check`` it only says whether that is due.
+``python tests/supervision/otp/parity.py`` writes docs/reference/otp-parity.md; with ``--check`` it only reports whether the page is current.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ BAR = "\\|"  # a bar inside a cell
 EXEMPTIONS = {
     "OTP": {
         "code upgrade": "A running process does not change to another version of its code.",
-        "hibernation": "There is no heap of a process that could be packed: an idle one is an object and nothing else.",
-        "format callback": "What a report says of a state is one method, `report_state`, and not a family of callbacks.",
-        "undefined callback": "A callback that is not there is Python's default one, from the base class.",
+        "hibernation": "An idle process is only an object; it has no heap of its own to compact.",
+        "format callback": "One method, `report_state`, formats the state for reports, and not a family of callbacks.",
+        "undefined callback": "A missing callback is the default one of the base class.",
         "change of callback module": "A server is an instance of its class, for as long as it lives.",
-        "spawn option": "A process has no scheduling priority and no heap of its own that could be set at its start.",
-        "overlay network": "Groups are one process's table, which other nodes ask: no node has a copy that could be behind.",
+        "spawn option": "A process has no scheduling priority and no heap of its own to configure at its start.",
+        "overlay network": "Groups are the table of one process, which other nodes ask. No node has a copy that could be outdated.",
     },
     "Elixir": {
         "code upgrade": "A running process does not change to another version of its code.",
-        "spawn option": "A process has no scheduling priority and no heap of its own that could be set at its start.",
-        "child spec macro": "A child spec is made by a function, `child`: there is no `use`, no spec as a tuple or a map.",
-        "match specification": "What is sought is said by a Python predicate: ETS patterns, their reserved words and their mistakes are not here.",
-        "partitioned table": "A registry's tables are dicts of one thread, which nothing is gained by splitting.",
+        "spawn option": "A process has no scheduling priority and no heap of its own to configure at its start.",
+        "child spec macro": "The function `child` makes a child spec: there is no `use`, and no spec as a tuple or a map.",
+        "match specification": "A search takes a Python predicate: there are no ETS patterns, reserved words or errors in them.",
+        "partitioned table": "A registry's tables are dicts of one thread; splitting them would gain nothing.",
     },
 }
-"""Why a case may not apply, by family of suites."""
+"""The reasons for which a case does not apply, by family of suites."""
 
 Status = Literal["port", "differs", "n/a", "open"]
 WORDS: dict[Status, str] = {"port": "ported", "differs": "differs", "n/a": "does not apply", "open": "not ported"}
@@ -87,7 +87,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Mark:
-    """A test says that it ports a case."""
+    """The mark of a test that ports a case."""
 
     suite: str
     case: str
@@ -120,15 +120,15 @@ def read(name: str, text: str) -> Suite:
 
 
 def suites(folder: Path = MANIFESTS) -> list[Suite]:
-    """All of them, by family and name."""
+    """All suites, by family and name."""
     found = [read(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))]
     return sorted(found, key=lambda suite: list(EXEMPTIONS).index(suite.family))
 
 
 def marks_in(path: str, text: str) -> Iterator[Mark]:
-    """The marks of one file of tests, read and not imported."""
+    """The marks in a test file, from its syntax tree."""
     if ".otp" not in text:
-        return  # parsing is what takes the time
+        return  # parsing takes most of the time
     for node in ast.walk(ast.parse(text, path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
             for decorator in node.decorator_list:
@@ -156,7 +156,7 @@ def marks(root: Path = ROOT) -> tuple[Mark, ...]:
 
 
 def problems(every: Sequence[Suite], marked: Iterable[Mark]) -> list[str]:
-    """Cases without a test, and tests that name what is no case, or none that is ported."""
+    """Cases without a test, and tests that name an unknown case, or one that is not listed as ported."""
     known = {(suite.name, case.name): case for suite in every for case in suite.cases}
     tested: set[tuple[str, str]] = set()
     wrong: list[str] = []
@@ -169,7 +169,7 @@ def problems(every: Sequence[Suite], marked: Iterable[Mark]) -> list[str]:
             wrong.append(f"{mark.test}: {mark.suite}, {mark.case} is listed as `{case.status}`, not as `port`")
     for (suite, name), case in known.items():
         if case.status in TESTED and (suite, name) not in tested:
-            wrong.append(f"{suite}, {name} is to be ported, and no test says that it is")
+            wrong.append(f"{suite}, {name} is listed as ported, and no test carries its mark")
     return wrong
 
 
@@ -181,11 +181,15 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
     lines = [
         "# OTP parity",
         "",
-        "Which cases of OTP's own test suites greenroom keeps, and of Elixir's tests for what OTP has not. The behaviour is ported, not the",
-        "text: a test here makes the promise of the case in the words of this library, and is listed beside it. The remarks say where the",
-        "behaviour differs knowingly, and why a case does not apply. A case that *differs* is not counted as ported: the test beside it shows",
-        "something else than OTP's, or less. One that is *not ported* would apply. This page is written by `python tests/supervision/otp/parity.py` from the manifests",
-        "in `tests/supervision/otp/manifest` and the tests' markers, and a test compares.",
+        "This page compares greenroom with OTP: it lists every case of OTP's own test suites, and of Elixir's tests for features that OTP lacks, with the",
+        "tests here that make the same promise. The behaviour is ported, not the text of the cases.",
+        "",
+        "- *Ported*: the tests beside the case show its behaviour. A remark explains a different form.",
+        "- *Differs*: the tests show deliberately different behaviour, or less than the case does. It does not count as ported.",
+        "- *Does not apply*: the case is about a feature that does not exist here. The remark says which.",
+        "- *Not ported*: the case would apply, and no test shows it.",
+        "",
+        "`python tests/supervision/otp/parity.py` writes this page from the manifests in `tests/supervision/otp/manifest` and the tests' markers.",
         "",
         f"| Suite | Cases | {' | '.join(word.capitalize() for word in WORDS.values())} |",
         f"| --- | --- | {' | '.join('---' for _ in WORDS)} |",
@@ -200,7 +204,7 @@ def render(every: Sequence[Suite], marked: Iterable[Mark]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "## What does not apply"]
     for family in sorted({suite.family for suite in every}, key=list(EXEMPTIONS).index):
-        lines += ["", f"Of {family}'s cases, those about"]
+        lines += ["", f"{family}'s cases about these features do not apply:"]
         lines += ["", *(f"- *{word}*: {why}" for word, why in EXEMPTIONS[family].items())]
     for suite in every:
         source = f"From [{suite.name}]({suite.origin}), {suite.family} {suite.release}."
@@ -222,9 +226,9 @@ def _anchor(heading: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
-    """Write the page, or say whether it has to be written."""
+    """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description="Write docs/reference/otp-parity.md.")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the page is up to date")
     check: bool = parser.parse_args(arguments).check
     page = root / PAGE
     text = render(suites(), marks(root))

@@ -109,7 +109,7 @@ def test_a_differing_case_needs_a_test_and_an_open_one_needs_none() -> None:
     assert "| [x_SUITE](#x_suite) | 3 | 0 | 1 | 1 | 1 |" in page
     assert "| `start` |  | differs | `test_x.py::test_start` | it does the opposite of that |" in page
     assert "| `stop1` | stop | not ported |  | nothing of ours does that |" in page
-    assert parity.problems([suite], []) == ["x_SUITE, start is to be ported, and no test says that it is"]
+    assert parity.problems([suite], []) == ["x_SUITE, start is listed as ported, and no test carries its mark"]
     assert parity.problems([suite], [parity.Mark("x_SUITE", case, "t") for case in ("start", "stop1")]) == [
         "t: x_SUITE, stop1 is listed as `open`, not as `port`"
     ]
@@ -121,7 +121,7 @@ def test_missing_tests_unknown_cases_and_cases_that_are_not_ported_are_found() -
     assert parity.problems([suite], marks) == [
         "t::hibernate: x_SUITE, hibernate is listed as `n/a`, not as `port`",
         "t::stop9: x_SUITE has no case stop9",
-        "x_SUITE, stop1 is to be ported, and no test says that it is",
+        "x_SUITE, stop1 is listed as ported, and no test carries its mark",
     ]
 
 
