@@ -23,7 +23,7 @@ PLACES = {
     SessionState.CLOSED: (430, 280),
 }
 CLOSED_BOX = (210, 66)
-APART = 13  # two arrows between the same boxes
+APART = 13  # the distance of two arrows between the same boxes, from the middle
 
 STYLE = """\
 <style>
@@ -64,8 +64,8 @@ def _box(state: SessionState, table: Table) -> Iterator[str]:
     x, y = PLACES[state]
     width, height = _size(state)
     yield f'<rect class="state" x="{x - width // 2}" y="{y - height // 2}" width="{width}" height="{height}" rx="8"/>'
-    told = [f"{verdict.value}s {_kinds(state, verdict, table)}" for verdict in SessionAction]
-    shown = [line for line in told if not line.endswith("s nothing")]
+    lines = [f"{verdict.value}s {_kinds(state, verdict, table)}" for verdict in SessionAction]
+    shown = [line for line in lines if not line.endswith("s nothing")]
     top = y - 8 * len(shown) + 4
     yield f'<text class="name" x="{x}" y="{top}">{state.value}</text>'
     for number, line in enumerate(shown, 1):

@@ -1,6 +1,6 @@
 """The reference page of the command line: every command, argument and option, and what the exit codes mean.
 
-``python tests/docs/command_line.py`` writes docs/reference/command-line.md; with ``--check`` it only says whether that is due.
+``python tests/docs/command_line.py`` writes docs/reference/command-line.md; with ``--check`` it only reports whether the page is current.
 """
 
 from __future__ import annotations
@@ -28,14 +28,23 @@ def render() -> str:
     lines = [
         "# The command line",
         "",
-        "`greenroom` comes with the extra: `pip install 'greenroom[cli]'`. Made from the code by `python tests/docs/command_line.py`; how to use it is in",
-        "[use the command line](../how-to/use-the-command-line.md).",
+        "This page lists all commands of `greenroom`, with their arguments, options and exit codes. Install it with `pip install 'greenroom[cli]'`.",
+        "[Use the command line](../how-to/use-the-command-line.md) introduces it; `python tests/docs/command_line.py` writes this page from the code.",
         "",
-        "A target is a URL, a name in your [configuration](configuration.md), `module:server` or `file.py:server` of Python code (the part after",
-        "the colon is optional if there is only one server), or, instead of a target, a server's own command behind `--`.",
+        "A *target* is the server that a command is for. It is one of these:",
         "",
-        "`_GREENROOM_COMPLETE=bash_source greenroom` prints the shell code that completes these words and the names in your configuration (`zsh_source`,",
-        "`fish_source`). `NO_COLOR` switches colours off, and so does output that is not a terminal. `GREENROOM_TRACEBACK=1` shows the traceback of an error.",
+        "- a URL;",
+        "- a name in your [configuration](configuration.md);",
+        "- `module:server` or `file.py:server` of Python code; the part after the colon is optional if there is only one server;",
+        "- instead of a target, a server's own command after `--`.",
+        "",
+        "These environment variables apply to all commands:",
+        "",
+        "| Variable | Effect |",
+        "| --- | --- |",
+        "| `_GREENROOM_COMPLETE=bash_source` | `greenroom` prints the shell code that completes commands, options and the names in your configuration; also `zsh_source`, `fish_source` |",
+        "| `NO_COLOR` | no colours; output that is not a terminal never has any |",
+        "| `GREENROOM_TRACEBACK=1` | an error shows its traceback |",
     ]
     for command in COMMANDS:
         for path, each in _all(command, ()):
@@ -46,7 +55,7 @@ def render() -> str:
 
 
 def codes() -> list[tuple[str, str]]:
-    """The exit codes, as the module about them lists them: a line that begins with spaces goes on with the one before."""
+    """The exit codes in the docstring of their module. A line that begins with spaces continues the one before."""
     found: list[tuple[str, str]] = []
     for line in (exit_codes.__doc__ or "").splitlines():
         code, _, meaning = line.partition("  ")
@@ -112,7 +121,7 @@ def _about(option: CommandOption) -> str:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description="The reference page of the command line.")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is current")
+    parser.add_argument("--check", action="store_true", help="only report whether the page is current")
     page, fresh = root / PAGE, render()
     if not parser.parse_args(arguments).check:
         page.write_text(fresh, encoding="utf-8")

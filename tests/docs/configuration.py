@@ -30,10 +30,11 @@ SCHEMA: Final = "docs/reference/greenroom.schema.json"
 HEAD: Final = """\
 # Configuration
 
-The fields of a `greenroom.toml`. This page is written by `python -m tests.docs.configuration` from the table that the checker and the
-[schema for editors](greenroom.schema.json) are made from. [Configure servers in a file](../how-to/configure-servers.md) shows how it is used.
+This page lists all fields of a `greenroom.toml`, the file that configures a host's servers. [Configure servers in a
+file](../how-to/configure-servers.md) introduces it with examples. The fields are those of `greenroom config check` and of the
+[schema for editors](greenroom.schema.json); `python -m tests.docs.configuration` writes this page and the schema.
 
-An editor that knows JSON Schema for TOML checks the file while it is written, when its first line names the schema:
+An editor that supports JSON Schema for TOML checks the file while you write, if the first line names the schema:
 
 ```toml
 #:schema ./greenroom.schema.json
@@ -48,14 +49,22 @@ TAIL: Final = """\
 | `$XDG_CONFIG_HOME/greenroom/greenroom.toml`, usually `~/.config/greenroom/greenroom.toml` | the user |
 | `greenroom.toml`, or `.greenroom/greenroom.toml`, in the current folder or a parent folder up to the root of the repository | the project |
 
-Both are optional. A server in the project's file replaces the whole server of the same name in the user's file; the permissions of both files apply. A
-project's file that belongs to another user, or that other users can write to, is not read unless it is named; a private group of the user does not count as
-other users. Files end in `.toml`, or in `.json` for those of other programs.
+- Both files are optional.
+- A server in the project's file replaces the whole server of the same name in the user's file. The permissions of both files apply.
+- A project's file that belongs to another user, or that other users can write to, is not read unless you name it. A private group of the user does not
+  count as other users.
+- The name of a file ends in `.toml`, or in `.json` for the files of other programs.
 
 ## Variables
 
-`${NAME}` is an environment variable, `${NAME:-default}` has a default for a variable that is unset or empty; `$${` is a literal `${`. Variables may stand in
-`command`, `args`, `env`, `cwd`, `url`, `headers` and `oauth_config`. An unset variable is a mistake of that server. A variable's value is not expanded again.
+| Written | Meaning |
+| --- | --- |
+| `${NAME}` | the environment variable |
+| `${NAME:-default}` | the same, with a default for an unset or empty variable |
+| `$${` | a literal `${` |
+
+Variables are allowed in `command`, `args`, `env`, `cwd`, `url`, `headers` and `oauth_config`. An unset variable is an error of that server alone. The value of
+a variable is not expanded again.
 """
 
 
@@ -92,13 +101,13 @@ def _fields(table: TableType) -> Iterator[str]:
         ]
         for name, one in table.fields.items()
     ]
-    yield from rows_of(["Field", "Is", "Says", "Without it"], rows)
+    yield from rows_of(["Field", "Type", "Meaning", "Default"], rows)
 
 
 def _variables() -> Iterator[str]:
     named = " and ".join(f"`${{{name}}}`" for name in PROJECT_VARIABLES)
-    yield f"{named} are the folder of the project, unless they are set. In files of other programs `${{env:NAME}}`, `${{workspaceFolder}}`,"
-    yield "`${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` and `${cwd}` are known as well, and `${input:api-key}` is"
+    yield f"{named} are the folder of the project, unless they are set. Files of other programs may also use `${{env:NAME}}`, `${{workspaceFolder}}`,"
+    yield "`${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` and `${cwd}`. In them `${input:api-key}` is the environment variable"
     yield f"`{INPUT_PREFIX}API_KEY`."
     yield ""
 
@@ -122,13 +131,13 @@ def _environment() -> Iterator[str]:
         ],
         [
             f"`{TOKENS_VARIABLE}`",
-            "none: servers have a variable of their own",
-            "tokens of an answer that a model gets",
+            "none, since `MAX_MCP_OUTPUT_TOKENS` may be meant for a server",
+            "the most tokens of an answer that a model gets",
             str(plain.output_tokens),
         ],
         [f"`{PORT_VARIABLE}`", "none", "the local port of the redirect after a sign-in", "any free port"],
     ]
-    yield from rows_of(["Variable", "If it is not set", "Meaning", "Default"], rows)
+    yield from rows_of(["Variable", "If it is unset", "Meaning", "Default"], rows)
     yield "A server's own settings take precedence. The variables in the second column are Claude Code's, in milliseconds; a number below 1000 is"
     yield "read as seconds, because a timeout below one second is not useful."
     yield ""
@@ -146,7 +155,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {PAGE: page, SCHEMA: schema_file}
 
 
 def main(root: Path = ROOTS) -> None:
-    """Write both."""
+    """Write the page and the schema."""
     for name, make in FILES.items():
         (root / name).write_text(make(), encoding="utf-8")
 

@@ -1,6 +1,6 @@
 """The reference page of the public API: every name with its signature and the first sentence of its docstring.
 
-``python tests/docs/front_door.py`` writes docs/reference/front-door.md; with ``--check`` it only says whether that is due.
+``python tests/docs/front_door.py`` writes docs/reference/front-door.md; with ``--check`` it only reports whether the page is current.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import greenroom
 from greenroom import auth, host, transports
+from greenroom.actors.handlers import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +39,7 @@ THEMES = (
 ROOMS = (
     (
         auth,
-        "Who may call a server, and how a client signs in",
+        "Authentication: how a server identifies its callers, and how a client signs in",
         (
             *(
                 "BearerAuth",
@@ -62,19 +63,47 @@ ROOMS = (
             ),
         ),
     ),
-    (host, "What a host asks and lets pass", ("Consent", "Permissions", "Rule", "ConsentQuestion", "ConsentAnswer")),
+    (
+        host,
+        "What a host permits: consent, permission rules, pins of tools, limits for answers, and questions of servers to the user",
+        ("Consent", "Permissions", "Rule", "ConsentQuestion", "ConsentAnswer"),
+    ),
     (
         transports,
-        "Ways to a server, and how they fail",
+        "Routes to a server, their settings, and their errors",
         ("Command", "HttpRoute", "SseRoute", "HttpSettings", "HttpConfig"),
     ),
 )
-"""The rooms that have names of their own, each with what it is for and the names that come first."""
+"""The packages with public names of their own, each with its purpose and the names that come first."""
+COMMON_FIELDS = {
+    "isolation": 'Where the function runs: `"loop"`, `"thread"`, `"process"` or a `Pool`. None: an `async def` in the loop, a `def` in a thread.',
+    "timeout": "After how many seconds a call gets a timeout error; None leaves it to `call_timeout` of the server's settings.",
+    "threads": "How many threads its calls may use at once; None: the server's own limit.",
+    "title": "The name for people.",
+    "description": "Its purpose; None: the function's docstring.",
+    "icons": "Its icons: `Icon(…)`.",
+    "meta": "Its `_meta` in the list.",
+    "scopes": "The scopes that a caller needs, all of them, to see it and to use it.",
+    "input_schema": "The JSON Schema of the arguments; None: the function's type hints are the schema.",
+    "output_schema": "The JSON Schema of structured results; None: the return hint is the schema.",
+    "annotations": "Its annotations, sent to clients unchanged.",
+    "validate_input": "Whether arguments are checked against `input_schema`; None leaves it to `strict` of the server's settings.",
+    "validate_output": "Whether structured results are checked against `output_schema`; None leaves it to `strict`.",
+    "long_running": "Whether a call is answered with a task even if the client did not ask for one, where its revision has tasks.",
+    "task_support": 'Whether clients may call it as a task: `"forbidden"`, `"optional"` or `"required"`. None: optional for a `long_running` tool, else forbidden.',
+    "uri": "The URI by which clients read it.",
+    "mime_type": "The MIME type of results that name none.",
+    "size": "Its size in bytes, for the list.",
+    "uri_template": "The [template](uri-templates.md) that URIs are matched against.",
+    "segments": "Whether a bare `{variable}` never matches a `/`, even as the last part.",
+    "arguments": "Its arguments; None: the function's parameters.",
+}
+"""Descriptions of fields that have none in the source: the options of what is registered."""
 _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
 
 
 def sentence(value: Any) -> str:
-    """The first sentence of its docstring, or of its class's; of a type that has none, what its schema says."""
+    """The first sentence of the docstring, its own or its class's; for an annotated type, the format in its schema."""
     if get_origin(value) is Annotated:
         [said] = value.__metadata__
         return f"A text in the format {said.extra_json_schema['format']}."
@@ -124,8 +153,11 @@ def render() -> str:
     lines = [
         "# The front door",
         "",
-        "Everything that `from greenroom import …` has, and after it the rooms that have names of their own: `from greenroom.auth import …`.",
-        "Made from the code by `python tests/docs/front_door.py`; what tests and actors need is in [supervision](supervision.md).",
+        "This page lists every name that `from greenroom import …` offers, with its parameters and a summary. After it come the packages with names",
+        "of their own, such as `from greenroom.auth import …`. `help()` of a name shows the whole docstring.",
+        "",
+        "The names for processes, supervision trees and their tests are in [the supervision package](supervision.md).",
+        "`python tests/docs/front_door.py` writes this page from the code.",
     ]
     for title, members in (*THEMES, ("Values, contents and results", values), ("Errors", errors)):
         lines += [
@@ -163,10 +195,10 @@ def entries(room: ModuleType, names: Iterable[str], *, settings: bool = False) -
 
 
 def fields_of(kind: Any) -> list[str]:
-    """The fields with their defaults and descriptions, from the source."""
+    """The fields with their defaults and descriptions, from the source or from `COMMON_FIELDS`."""
     (made,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(made, ast.ClassDef)
-    said: dict[str, str] = {}
+    said = dict(COMMON_FIELDS) if issubclass(kind, RunOptions) else {}
     for one, after in itertools.pairwise(made.body):
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(after, ast.Expr):
             said[one.target.id] = " ".join(ast.literal_eval(after.value).split())
@@ -202,7 +234,7 @@ def _about(value: Any) -> str:
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write the page, or check that it is current."""
     parser = argparse.ArgumentParser(description=f"Write {PAGE}.")
-    parser.add_argument("--check", action="store_true", help="only say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="only report whether the page is up to date")
     check: bool = parser.parse_args(arguments).check
     page = root / PAGE
     text = render()

@@ -1,7 +1,7 @@
 """Extracts the Python code of a documentation page and runs it.
 
-The blocks of a page run in order in one fresh interpreter, in one namespace. What each printed is compared with the `text output`
-block right below it. A block that cannot run says why: `python no-run: needs a terminal`.
+The blocks of a page run in order in one fresh interpreter, in one namespace. The output of each is compared with the `text output`
+block right below it. A block that cannot run gives the reason: `python no-run: needs a terminal`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def programs_of(text: str) -> list[Block]:
             programs.append(block)
         elif block.info == "text output":
             if before != "python":
-                raise BadPage(f"line {block.line}: output of what? No block of Python that runs stands before it")
+                raise BadPage(f"line {block.line}: there is no Python block that runs above this output")
             programs[-1] = replace(programs[-1], expected=block.text)
         elif block.info.lower().startswith(("py", "ipy", "{code")) and not _NO_RUN.fullmatch(_first_words(block.info)):
             raise BadPage(

@@ -1,7 +1,7 @@
 """Writes the reference of the protocol from its own tables: `python -m tests.docs.protocol`.
 
-Four pages and a picture. The methods and the automaton are drawn from the tables that the sessions run on; the pages on bad input and on
-URI templates are what the parser and the matcher answer when they are asked. A test sees that all of them are current.
+Four pages and a picture. The pages on methods and on the session's states come from the tables that sessions use. The pages on bad input and on
+URI templates show what the parser and the matcher return for examples. A test compares all of them with the committed files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "docs/reference"
-WRITTEN_BY = "This page is written by `python -m tests.docs.protocol`."
+WRITTEN_BY = "`python -m tests.docs.protocol` writes this page."
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -88,12 +88,14 @@ def methods_page() -> str:
     lines = [
         "# Methods",
         "",
-        "All that peers can say to each other in the revisions that begin with a handshake: "
+        "This page lists all methods of the revisions of the protocol that begin with a handshake: "
         + ", ".join(SUPPORTED)
-        + ".",
-        "A member with a question mark may be missing, and may then also be null; any params and any result may have a `_meta`",
-        "besides. *Needs* is the capability, and who must have declared it. *Until* is the last revision that has the method; where it",
-        "is empty, the later stateless one has it, too. " + WRITTEN_BY,
+        + ". "
+        + WRITTEN_BY,
+        "",
+        "- *Params* and *Result* list the members. One with a question mark may be missing or null. Params and results may also have a `_meta`.",
+        "- *Needs* is the capability for the method, and the side that must have declared it.",
+        "- *Since* and *Until* are the first and the last revision with the method. If *Until* is empty, the later, stateless revision has it too.",
         "",
     ]
     head = ("Method", "Params", "Result", "Needs", "Since", "Until")
@@ -128,11 +130,14 @@ def automaton_page() -> str:
     """The page of the session's state machine."""
     differing = [(state, event) for (state, event), rule in UNGATED.items() if rule != TABLE[state, event]]
     lines = [
-        "# The automaton of a session",
+        "# The states of a session",
         "",
-        "What a server does with a message depends on how far its session has come. Each cell says what is done with a message of that",
-        "kind in that state, and which state comes then if it is another one. A refused request is answered with the error -32600 and the",
-        "text that stands here; what is ignored leaves no trace. " + WRITTEN_BY,
+        "A session is a state machine: its state decides whether the server accepts a message. This page shows all states, and what the server does",
+        "with each kind of message in each of them. " + WRITTEN_BY,
+        "",
+        "- *take*: the server handles the message. An arrow names the next state, if it is another one.",
+        "- *refuse*: the request gets the error -32600, with the text in the table.",
+        "- *ignore*: the server drops the message, without an answer and without a log entry.",
         "",
         "![The states of a session and what leads from one to another](automaton.svg)",
         "",
@@ -141,8 +146,8 @@ def automaton_page() -> str:
         ["", *(state.value for state in SessionState)],
         [[event.value, *(_cell(state, event) for state in SessionState)] for event in SessionEvent],
     )
-    lines += ["Without the gate (`gate=False`) a session also takes:", ""]
-    lines += [f"- {event.value}, when {state.value}" for state, event in differing]
+    lines += ["With `Settings(gate=False)`, a session also takes:", ""]
+    lines += [f"- {event.value}, in the state {state.value}" for state, event in differing]
     return "\n".join([*lines, ""])
 
 
@@ -155,10 +160,10 @@ HELLO: dict[str, Any] = {
 }
 
 FRAMES: dict[str, bytes] = {
-    "nothing": b"",
-    "no JSON": b"hello",
-    "cut off": b'{"jsonrpc":"2.0","id":1,"method":"ping"',
-    "not UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
+    "an empty message": b"",
+    "text that is not JSON": b"hello",
+    "truncated JSON": b'{"jsonrpc":"2.0","id":1,"method":"ping"',
+    "bytes that are not UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
     "a byte order mark": b"\xef\xbb\xbf{}",
     "a lone surrogate": b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
     "NaN": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":NaN}}',
@@ -167,36 +172,36 @@ FRAMES: dict[str, bytes] = {
     "an id that occurs twice": b'{"jsonrpc":"2.0","id":1,"method":"a","id":2}',
     "nested 70 deep": b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":' + b"[" * 70 + b"]" * 70 + b"}}",
     "a batch": b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
-    "no object": b'"ping"',
-    "another envelope": b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
+    "a value that is not an object": b'"ping"',
+    "another version of JSON-RPC": b'{"jsonrpc":"1.0","id":1,"method":"ping"}',
     "a null id": b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
-    "an id that is no whole number": b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
-    "an endless id": b'{"jsonrpc":"2.0","method":"ping","id":"' + b"x" * 2000 + b'"}',
-    "a method that is no string": b'{"jsonrpc":"2.0","id":1,"method":7}',
+    "an id that is not a whole number": b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}',
+    "an id of 2,000 characters": b'{"jsonrpc":"2.0","method":"ping","id":"' + b"x" * 2000 + b'"}',
+    "a method that is not a string": b'{"jsonrpc":"2.0","id":1,"method":7}',
     "a request and an answer at once": b'{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}',
     "params that are a list": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["a"]}',
     "an unknown method": b'{"jsonrpc":"2.0","id":1,"method":"tools/fly"}',
     "a method of the other side": b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}',
     "no tool name": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}',
     "arguments that are a list": b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":[]}}',
-    "a level that is none": b'{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}',
-    "a cursor that was never given": b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}',
-    "no revision": b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"a","version":"1"}}}',
-    "an answer that is none": b'{"jsonrpc":"2.0","id":1,"result":[]}',
+    "an unknown log level": b'{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}',
+    "a cursor that was never given out": b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}',
+    "no protocol version": b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"a","version":"1"}}}',
+    "a response with a list as its result": b'{"jsonrpc":"2.0","id":1,"result":[]}',
 }
 
 CODES: dict[ErrorCode, str] = {
     ErrorCode.PARSE_ERROR: "The message is not JSON, or JSON that parsers read differently.",
-    ErrorCode.INVALID_REQUEST: "It is JSON, and no message; or no message for now.",
+    ErrorCode.INVALID_REQUEST: "The message is JSON, but not a JSON-RPC message, or not one that is allowed in this state.",
     ErrorCode.METHOD_NOT_FOUND: "The peer has no such method in this revision.",
-    ErrorCode.INVALID_PARAMS: "The params are wrong; also an unknown tool or prompt, and a cursor that was never given.",
-    ErrorCode.INTERNAL_ERROR: "It is the server's fault. The details are in its log, not in the answer.",
-    ErrorCode.TOOL_ERROR: "A tool has failed, where a server is set up to answer so instead of with `isError`.",
-    ErrorCode.RESOURCE_NOT_FOUND: "No resource has that `uri`, which is in the data.",
+    ErrorCode.INVALID_PARAMS: "The params are wrong, the tool or prompt is unknown, or the cursor was never given out.",
+    ErrorCode.INTERNAL_ERROR: "The server failed. The details are in its log, not in the answer.",
+    ErrorCode.TOOL_ERROR: "A tool failed, on a server that reports this as an error instead of a result with `isError`.",
+    ErrorCode.RESOURCE_NOT_FOUND: "No resource has that `uri`; the error's data repeats it.",
     ErrorCode.URL_ELICITATION_REQUIRED: "The user has to open the URLs in `data.elicitations` first.",
-    ErrorCode.CANCELLED: "Never sent: a cancelled request is not answered. Read when others send it.",
+    ErrorCode.CANCELLED: "Never sent, because a cancelled request is not answered. The client understands it from other servers.",
     ErrorCode.USER_REJECTED: "The user of the client has declined a sampling request.",
-    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Never sent: servers of the stateless revision answer so, and the client reads it.",
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Never sent. Servers of the stateless revision send it, and the client understands it.",
 }
 
 
@@ -231,25 +236,26 @@ def _row(name: str, error: RemoteProtocolError) -> list[str]:
 def bad_input_page() -> str:
     """The page on malformed input."""
     lines = [
-        "# What bad input gets",
+        "# Errors for bad input",
         "",
-        "A malformed message gets an error with a code, a text that says what is wrong, and over HTTP a status; the server keeps running.",
-        "*Id* says whether the error carries the request's id: it does wherever that can be told without doubt, also for what is well-formed",
-        "and refused all the same. A broken *answer* is never answered under its id, which is one of ours; the waiting request gets the",
-        "error instead. An unknown notification is ignored. Below, a server is given just that; "
-        + WRITTEN_BY[0].lower()
-        + WRITTEN_BY[1:],
+        "A server answers a malformed message with an error, and keeps running. This page lists examples of bad input, each with the code and the text",
+        "of its error and with the HTTP status. " + WRITTEN_BY,
+        "",
+        "- *Id* is whether the error carries the id of the request. It does whenever the id is known without doubt, also for a well-formed request",
+        "  that is refused.",
+        "- A malformed *response* of the peer gets no error with its id, which is an id of the server's own. The waiting request gets the error instead.",
+        "- An unknown notification is ignored.",
         "",
     ]
     rows = [_row(name, refusal(frame)) for name, frame in FRAMES.items()]
     long = OversizedMessage(5_000_000, b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"', b"")
     rows.append(_row("a line of 5 MB", too_long_error(long, LIMITS.size)))
     rows.append(_row("a list of a million zeros", refusal(b'{"id":1,"method":"a","x":[' + b"0," * 1_000_000 + b"0]}")))
-    lines += table(("What came", "Code", "Status", "Id", "Text"), rows)
-    lines += ["## Bounds", "", "What one message may be, unless a server is set up otherwise:", ""]
-    said = {"size": "bytes", "depth": "objects and lists inside each other", "values": "members and items in all"}
+    lines += table(("Input", "Code", "Status", "Id", "Text"), rows)
+    lines += ["## Limits", "", "One message may have at most this, unless the server's settings say otherwise:", ""]
+    said = {"size": "bytes", "depth": "levels of nested objects and lists", "values": "members and items in all"}
     lines += [f"- {getattr(LIMITS, name):,} {said[name]}".replace(",", " ") for name in MessageLimits._fields]
-    lines += ["", "## Codes", ""]
+    lines += ["", "## Codes", "", "The error codes that greenroom sends or understands:", ""]
     lines += table(("Code", "Name", "When"), [[str(code.value), f"`{code.name}`", CODES[code]] for code in ErrorCode])
     return "\n".join(lines)
 
@@ -282,16 +288,24 @@ def templates_page() -> str:
     lines = [
         "# URI templates",
         "",
-        "A resource template is matched against the URI that is read, after the resources with exactly that URI.",
+        "A resource template such as `weather://{city}` offers many resources, and its variables become arguments of the function. This page says which",
+        "URIs match a template, and with which values. A URI is first compared with the resources of exactly that URI, then with the templates.",
+        WRITTEN_BY,
         "",
-        "- `{name}` takes one segment: at least one character, and no `/`; it stops where what follows can begin. As the very last part",
-        "  it takes all that is left, slashes included.",
-        "- `{+name}` and `{name*}` take any number of segments, as many as they can; a `{+name}` may even begin with a slash.",
+        "| Variable | Takes |",
+        "| -------- | ----- |",
+        "| `{name}` | One segment: at least one character, and no `/`. It ends where the text after it first matches. As the last part of the template it takes all that is left, slashes included. |",
+        "| `{name*}` | Any number of segments, as many as possible. |",
+        "| `{+name}` | As `{name*}`, and it may begin with a slash. |",
         "",
-        "Values are percent-decoded, once. A URI does not match when a value would be empty, is no UTF-8, contains a NUL, or climbs: has `..` for",
-        "a segment, however often it was encoded, or begins at the root. So a value that is joined to a folder stays in it, but for that of a",
-        "`{+name}`, which may be a whole path: take its first slash away before you join it. Links in the file system are the handler's",
-        "business. No URI takes long to match. " + WRITTEN_BY,
+        "Values are percent-decoded once. A URI does not match if a value",
+        "",
+        "- would be empty, is not UTF-8, or contains a NUL;",
+        "- has `..` as a segment, however often it was encoded;",
+        "- begins at the root (except for a `{+name}`).",
+        "",
+        "So a value stays inside of the folder that you join it to. A `{+name}` may be a whole path: remove its first slash before you join it. Symbolic",
+        "links are not checked; that is up to the handler. The time for a match grows in proportion to the URI's length.",
         "",
     ]
     rows: list[tuple[str, str, str]] = []
@@ -300,7 +314,7 @@ def templates_page() -> str:
         values = "no match" if found is None else ", ".join(f"`{name}` = `{value}`" for name, value in found.items())
         rows.append((f"`{text}`", f"`{uri}`", values))
     lines += table(("Template", "URI", "Values"), rows)
-    lines += ["A template that cannot be is refused when it is registered:", ""]
+    lines += ["A malformed template is refused when it is registered, with one of these errors:", ""]
     for text in BAD_TEMPLATES:
         try:
             UriTemplate(text)

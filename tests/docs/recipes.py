@@ -1,4 +1,4 @@
-"""The recipes in CONTRIBUTING: changes of the code, made in a copy of the repository, and what is printed after them."""
+"""Follows the recipes in CONTRIBUTING: makes their changes in a copy of the repository, and runs their programs."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ def follow(recipe: Recipe, folder: Path) -> list[Path]:
             lines[begin:end] = [block]
             file.write_text("".join(lines), encoding="utf-8")
         else:
-            raise BadRecipe(f"{recipe.title}: {purpose!r} is no step")
+            raise BadRecipe(f"{recipe.title}: {purpose!r} is not a step")
         touched.append(file)
     return touched

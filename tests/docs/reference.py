@@ -184,10 +184,11 @@ def index() -> str:
         "This page lists every name that `greenroom.supervision` exports, by theme, with its parameters and a summary. It is for programmers of",
         "processes and supervision trees; [your first tree](../tutorial/first-tree.md) introduces them.",
         "",
-        "- `help()` of a name shows the whole docstring.",
+        "- To see the whole docstring of a name, use `help()`.",
         "- The names for tests are in `greenroom.supervision.testing` ([how to](../how-to/test-an-actor.md)).",
         "- The names for several nodes are in `greenroom.supervision.cluster` ([list](nodes.md)).",
-        "- `python tests/docs/reference.py` writes this page from the docstrings.",
+        "",
+        "`python tests/docs/reference.py` writes this page from the docstrings.",
     ]
     for theme, names in by_theme().items():
         lines += ["", f"## {theme}", ""]
@@ -269,7 +270,8 @@ def errors() -> str:
         "- Two are for handlers to raise: `Quit(reason)` ends the process with that reason, and `Reject(error)` gives that error to the caller.",
         "- Many have attributes with more facts than their text; `help()` lists them.",
         "- Exceptions are for callers. Between processes, an [exit reason](reasons.md) says why a process ended.",
-        "- `python tests/docs/reference.py` writes this page.",
+        "",
+        "`python tests/docs/reference.py` writes this page.",
         "",
         "```text",
         *_branches(GreenroomError, known),
@@ -338,7 +340,10 @@ def nodes() -> str:
         ),
         (
             "Processes and machines",
-            "A cluster starts nodes in processes of their own, on this machine and on others ([how to](../how-to/use-several-machines.md)).",
+            (
+                "A cluster starts nodes in processes of their own, on this machine and on others ([how to](../how-to/use-several-machines.md)). "
+                "A *convention* is Thespian's word for machines that know each other."
+            ),
             engine,
         ),
     ):
@@ -359,10 +364,10 @@ def missing(page: str) -> list[str]:
     """Public names without an entry, and entries without a public name."""
     whole = re.sub(r"\n +(?!- )", " ", page)
     heads = [line.partition("`:")[0] for line in whole.splitlines() if line.startswith("- `")]
-    told = {name for head in heads for name in re.findall(r"(?:^- |, )`(\w+)", head)}
+    listed = {name for head in heads for name in re.findall(r"(?:^- |, )`(\w+)", head)}
     public = set(room.__all__)
-    return [f"{name} is missing" for name in sorted(public - told)] + [
-        f"{name} is not exported" for name in sorted(told - public)
+    return [f"{name} is missing" for name in sorted(public - listed)] + [
+        f"{name} is not exported" for name in sorted(listed - public)
     ]
 
 

@@ -29,7 +29,7 @@ def test_the_page_is_current() -> None:
     assert command_line.main(["--check"]) == 0
 
 
-def test_a_page_that_is_due_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outdated_page_is_reported_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     assert command_line.main(["--check"], tmp_path) == 1
     assert "out of date" in capsys.readouterr().err
@@ -45,7 +45,7 @@ def test_the_code_of_every_command_is_where_the_table_says() -> None:
             assert callable(getattr(import_module(module), name))
 
 
-def test_every_word_is_explained() -> None:
+def test_every_argument_and_option_is_explained() -> None:
     for each in every(COMMANDS):
         assert each.short_help
         assert all(isinstance(one, CommandArgument | CommandOption) and one.about for one in each.params)

@@ -34,7 +34,7 @@ def test_each_row_names_tests_that_exist(root: Path) -> None:
     missing: list[str] = []
     for cells in rows(root):
         named = re.findall(r"`(\w+)::(\w+)`", cells[-1])
-        assert named, f"nothing shows that {cells[0]!r} is so"
+        assert named, f"no test shows that {cells[0]!r} is so"
         missing += [f"{file}::{name}" for file, name in named if name not in there.get(file, set())]
     assert not missing
 

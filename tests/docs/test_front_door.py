@@ -35,7 +35,7 @@ def test_every_setting_has_its_meaning_and_its_default(kind: type) -> None:
     assert all(line in page for line in lines)
 
 
-def test_a_page_that_is_due_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_outdated_page_is_reported_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     assert front_door.main(["--check"], tmp_path) == 1
     assert "out of date" in capsys.readouterr().err

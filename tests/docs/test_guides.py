@@ -105,7 +105,7 @@ def test_the_service_file_stops_the_right_process(guide: str) -> None:
     assert "KillMode=mixed" in guide.partition("## Stopping")[2].partition("\n## ")[0]
 
 
-def test_the_page_of_commands_has_whatever_can_be_made(root: Path) -> None:
+def test_the_page_of_commands_lists_every_make_target(root: Path) -> None:
     made = re.findall(r"^([a-z-]+):.*## ", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     page = (root / "docs/reference/commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `make ([a-z-]+)`", page, re.MULTILINE)) == set(made) - {"help"}

@@ -61,7 +61,7 @@ def test_a_good_page_is_played_from_top_to_bottom(tmp_path: Path) -> None:
         (md("```python", "import warnings", "warnings.warn('old')", "```"), "UserWarning"),
         (md("```python", "import actors", "```"), "No module named 'actors'"),
         (md("```python", "print(1)", "```", "```text output", "2", "```"), "and it printed\n1"),
-        (md("```text output", "2", "```"), "output of what"),
+        (md("```text output", "2", "```"), "no Python block"),
         (md("```python no-run", "x", "```"), "a reason in words"),
         (md("```python no-run:", "x", "```"), "a reason in words"),
         (md("```pycon", ">>> 1", "1", "```"), "neither"),

@@ -28,13 +28,13 @@ def test_the_generator_writes_the_compared_pages(tmp_path: Path) -> None:
     assert {path.name: path.read_text("utf-8") for path in (tmp_path / protocol.FOLDER).iterdir()} == protocol.pages()
 
 
-def test_nothing_is_forgotten() -> None:
+def test_every_method_and_error_code_is_listed() -> None:
     methods, bad = protocol.methods_page(), protocol.bad_input_page()
     assert [name for name in METHODS if f"| `{name}` |" not in methods] == []
     assert [code for code in ErrorCode if f"| {code.value} | `{code.name}` |" not in bad] == []
 
 
-def test_every_bad_template_is_bad() -> None:
+def test_every_malformed_template_is_refused() -> None:
     assert protocol.templates_page().count("\n- `'a://") == len(protocol.BAD_TEMPLATES)
 
 

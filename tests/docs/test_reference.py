@@ -20,15 +20,15 @@ def test_the_reference_is_complete(root: Path) -> None:
 
 
 def test_every_report_and_error_has_its_entry(root: Path) -> None:
-    told = {name: (root / reference.FOLDER / name).read_text(encoding="utf-8") for name in reference.PAGES}
+    pages = {name: (root / reference.FOLDER / name).read_text(encoding="utf-8") for name in reference.PAGES}
     for theme, page, mark in (("Reports", "reports.md", "## {}\n"), ("Errors", "errors.md", "- `{}`: ")):
         names = reference.by_theme()[theme]
-        assert [name for name in names if mark.format(name) not in told[page]] == [], (
+        assert [name for name in names if mark.format(name) not in pages[page]] == [], (
             "run `python tests/docs/reference.py`"
         )
 
 
-def test_the_page_of_other_nodes_is_what_would_be_written(root: Path) -> None:
+def test_the_page_of_other_nodes_is_current(root: Path) -> None:
     page = (root / reference.FOLDER / "nodes.md").read_text(encoding="utf-8")
     assert page == reference.nodes(), "run `python tests/docs/reference.py`"
     assert [name for name in cluster.__all__ if f"- `{name}" not in page] == []
@@ -39,7 +39,7 @@ def test_every_name_has_a_sentence() -> None:
     assert silent == []
 
 
-def test_a_missing_name_and_a_stranger_are_found(tmp_path: Path) -> None:
+def test_missing_and_unknown_names_are_found(tmp_path: Path) -> None:
     (tmp_path / reference.FOLDER).mkdir(parents=True)
     assert reference.main([], tmp_path) == 0
     page = (tmp_path / reference.FOLDER / "supervision.md").read_text(encoding="utf-8")

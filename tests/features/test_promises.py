@@ -61,9 +61,7 @@ def test_the_rules_of_a_file_decide_in_one_order_wherever_they_are_written(
 
 @pytest.mark.row("SA-14")
 @pytest.mark.parametrize("pepper", [None, "pepper"])
-def test_whether_a_key_is_right_is_what_the_constant_time_comparison_says(
-    pepper: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_constant_time_comparison_decides_about_a_key(pepper: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = hash_key("right", pepper) if pepper else plain_digest("right")
 
     def equal(_one: Any, _other: Any) -> bool:
@@ -105,7 +103,7 @@ async def test_the_first_key_and_the_last_one_cost_one_comparison_each(
 
 @pytest.mark.row("CA-08")
 @pytest.mark.parametrize("kind", ["id_token", "saml2"])
-async def test_an_identity_token_or_a_saml_assertion_is_exchanged_and_what_comes_of_it_redeemed(kind: str) -> None:
+async def test_an_identity_token_or_a_saml_assertion_is_exchanged_and_the_result_redeemed(kind: str) -> None:
     urn = f"urn:ietf:params:oauth:token-type:{kind}"
     world, forms = World(), list[tuple[str, dict[str, str]]]()
     answers = {
@@ -141,7 +139,7 @@ async def test_an_identity_token_or_a_saml_assertion_is_exchanged_and_what_comes
 
 
 @pytest.mark.row("CA-10")
-async def test_the_program_shows_the_browser_and_tokens_outlive_it_only_where_it_keeps_them(tmp_path: Path) -> None:
+async def test_the_program_opens_the_browser_and_tokens_outlive_it_only_in_a_store(tmp_path: Path) -> None:
     world, shown = World(), list[str]()
 
     async def browser(url: str, /) -> str | None:
@@ -172,7 +170,7 @@ async def test_the_program_shows_the_browser_and_tokens_outlive_it_only_where_it
 
 @pytest.mark.row("WC-25")
 @pytest.mark.greenroom(clock="real")
-async def test_each_code_of_the_wire_is_sent_for_what_it_stands_for() -> None:
+async def test_each_error_code_is_sent_for_its_documented_case() -> None:
     server = Server("codes", settings=Settings(crashes="protocol"))
 
     @server.tool
@@ -236,7 +234,7 @@ async def test_a_single_program_is_server_client_and_host_without_extras() -> No
 
 
 @pytest.mark.row("FM-05")
-async def test_an_agent_makes_the_call_that_it_is_told_to_and_none_by_itself() -> None:
+async def test_an_agent_makes_only_requested_calls() -> None:
     server, calls = Server("sums"), list[int]()
 
     @server.tool

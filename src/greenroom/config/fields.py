@@ -593,7 +593,7 @@ SERVER: Final = TableType(
         "disabled": ConfigField(FlagType(), "Whether the server is switched off.", "false"),
         "restart": ConfigField(RESTART, "Restarts after failures: how many, and how long to wait between attempts."),
         "budget": ConfigField(BUDGET, "How many requests it gets at once."),
-        "timeouts": ConfigField(TIMEOUTS, "Timeouts."),
+        "timeouts": ConfigField(TIMEOUTS, "Timeouts for its start, calls and other requests."),
         "limits": ConfigField(LIMITS, "Limits for its answers."),
         "permissions": ConfigField(PERMISSIONS, "Permission rules for its tools, as patterns of their names."),
     },
