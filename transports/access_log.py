@@ -1,9 +1,8 @@
 """The access log: one record at INFO on the logger `greenroom.access` for each call and each refusal.
 
-The record's message is for people; `record.greenroom` has the same as plain data, which `greenroom.supervision.logs.JsonLines` writes.
-Nothing is formatted when the logger is disabled. Calls are logged by the session's process when they are decided, so a call is one line on
-any transport and wherever its handler ran. Refusals come from peers without credentials, so they are rate-limited: one line a second for
-each kind, with a count of those left out.
+The record's message is for people; `record.greenroom` has the same as plain data, which `greenroom.supervision.logs.JsonLines` writes. Nothing is formatted
+when the logger is disabled. Calls are logged by the session's process when they are decided, so a call is one line on any transport and wherever its handler
+ran. Refusals come from peers without credentials, so they are rate-limited: one line a second for each kind, with a count of those left out.
 
 Text from peers is shortened and escaped (`visible`). Queries of paths and URIs are left out, since they may hold secrets.
 """

@@ -1,9 +1,8 @@
 """HTTP/1.1 parser for requests and encoder for response heads: incremental, bounded, linear and strict. Pure.
 
-A proxy in front that parses a message differently lets a peer hide a request in the difference (request smuggling). So the parser guesses
-nothing: lines end with CR LF, a header is one line, no space stands before its colon, the length is given once, in digits, never together
-with `Transfer-Encoding`, and any error ends the connection. One request is read at a time: pipelined input stays in the buffer until
-`start_next`.
+A proxy in front that parses a message differently lets a peer hide a request in the difference (request smuggling). So the parser guesses nothing: lines end
+with CR LF, a header is one line, no space stands before its colon, the length is given once, in digits, never together with `Transfer-Encoding`, and any error
+ends the connection. One request is read at a time: pipelined input stays in the buffer until `start_next`.
 
 Parsing is linear in the size of the input: each repetition in the expressions is possessive (`++`, `*+`), so none backtracks, and each byte
 of a head is examined by a fixed number of expressions. A head equal to the previous one on the connection, apart from the digits of its

@@ -4,9 +4,8 @@ A request for the endpoint goes directly to its `HttpEngine`, without an ASGI sc
 resumes inside the loop's callback for incoming bytes, and processes that this makes runnable run at once (`Node.serve`), so most calls are
 answered within one turn of the loop. Each request has its own context.
 
-No application can keep a connection open for ever: a peer that does not read is cut, an idle one is closed, a refusal is delivered before
-the connection closes, and all connections can be told to end. The transport's callbacks arrive directly, so a disconnect is noticed at once
-and no task has to wait for it.
+No application can keep a connection open for ever: a peer that does not read is cut, an idle one is closed, a refusal is delivered before the connection
+closes, and all connections can be told to end. The transport's callbacks arrive directly, so a disconnect is noticed at once and no task has to wait for it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One HTTP/1.1 request on a connection and the response to it.
 
-For the engine it is a body to read and a `Responder`; for an ASGI application it provides scope, `receive` and `send`. When the body of a
-response is available at once, head and body go out in one write. Input is buffered up to a bound; beyond that the connection is not read
-until the application has consumed some.
+For the engine it is a body to read and a `Responder`; for an ASGI application it provides scope, `receive` and `send`. When the body of a response is available
+at once, head and body go out in one write. Input is buffered up to a bound; beyond that the connection is not read until the application has consumed some.
 """
 
 from __future__ import annotations

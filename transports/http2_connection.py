@@ -319,7 +319,9 @@ class Http2Connection(asyncio.Protocol):
             if self._lost or stream.gone:
                 raise StreamGone from None
             if self._h2.outbound_flow_control_window <= 0:
-                log.info("a peer has opened no window for %g seconds: its connection is cut", self._config.write_timeout)
+                log.info(
+                    "a peer has opened no window for %g seconds: its connection is cut", self._config.write_timeout
+                )
                 self.cut()
             else:
                 log.info("a stream was not read for %g seconds: it is reset", self._config.write_timeout)

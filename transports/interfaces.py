@@ -1,8 +1,7 @@
 """Interfaces between the transports and the rest of a server: sessions, replies, feeds and authentication.
 
-A transport describes the other end as a `Peer`, asks the `SessionRouter` for a session and passes it messages. The result is an
-`EncodedReply`, a `Feed` that continues, or nothing. A feed ends by itself when its session dies, for any reason, so a transport never has
-to monitor processes.
+A transport describes the other end as a `Peer`, asks the `SessionRouter` for a session and passes it messages. The result is an `EncodedReply`, a `Feed` that
+continues, or nothing. A feed ends by itself when its session dies, for any reason, so a transport never has to monitor processes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A channel to one peer: the session behind it and the requests that it has not answered.
 
-A channel is lossless and has one session at a time, which starts with the first message (before `initialize`, since requests that come too
-early are answered, too). When the session dies, the channel answers its pending requests with an error, and the peer may initialize again.
-The channel is plain state owned by its transport and outlives the transport's processes: a restarted process continues with the same
-channel, unnoticed by the peer.
+A channel is lossless and has one session at a time, which starts with the first message (before `initialize`, since requests that come too early are answered,
+too). When the session dies, the channel answers its pending requests with an error, and the peer may initialize again. The channel is plain state owned by its
+transport and outlives the transport's processes: a restarted process continues with the same channel, unnoticed by the peer.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """The stdio transport: one message a line on standard input and output, one peer, for as long as the program runs.
 
-The process (`StdioProcess`) owns two helper processes: one reads lines and passes them to the channel, one writes replies. Everything that
-must survive them is in the `StdioWire`, which belongs to the code that made the child spec: a restarted process continues in the middle of
-a line, with the same session. Reading waits until replies are written, so a peer that does not read its replies is not read from and costs
-no memory.
+The process (`StdioProcess`) owns two helper processes: one reads lines and passes them to the channel, one writes replies. Everything that must survive them is
+in the `StdioWire`, which belongs to the code that made the child spec: a restarted process continues in the middle of a line, with the same session. Reading
+waits until replies are written, so a peer that does not read its replies is not read from and costs no memory. If it has closed its input and reads no output
+for a grace period, it counts as gone.
 
-A peer that has closed its end of the input and reads no output for a grace period counts as gone, even if its input was not read to the
-end, since the reader waits for the output and would never notice.
-
-At the end of the input, running calls get a grace period, then the session ends, and the process stays idle: a permanent child that ended
-would be restarted. Wait for `StdioWire.finished` to learn of it.
+At the end of the input, running calls get a grace period, then the session ends, and the process stays idle, since a permanent child would be restarted.
 """
 
 from __future__ import annotations

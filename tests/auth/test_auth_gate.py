@@ -169,8 +169,8 @@ async def test_a_provider_that_fails_admits_no_caller_and_logs_no_secret(
 
 async def test_a_refusal_that_cannot_be_worded_is_one_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
     class Mute(CustomAuth):
-        async def challenge(self, denied: Any, asking: Any) -> HttpRefusal:
-            raise RuntimeError(asking.headers["authorization"])
+        async def challenge(self, denied: Any, request: Any) -> HttpRefusal:
+            raise RuntimeError(request.headers["authorization"])
 
     gate = AuthGate(Mute(lambda _: None))
     assert await knock(gate, {"authorization": "Bearer t0psecret"}) == 401

@@ -48,8 +48,8 @@ def test_the_test_that_the_tutorial_keeps_fails_as_it_says(tutorial: str, tmp_pa
     (tmp_path / "pytest.ini").write_text(f"{INI}pythonpath = .\n", encoding="utf-8")
     code, printed = outcome(tmp_path, "--greenroom-plans=kept")
     assert code == 1
-    assert "Ben has paid, and was told: pay first" in printed
-    assert "again: pytest test_gate.py::test_whoever_has_paid_gets_in --greenroom-plan=kept/" in printed
+    assert "Ben has paid, but the gate said: pay first" in printed
+    assert "again: pytest test_gate.py::test_a_visitor_who_has_paid_gets_in --greenroom-plan=kept/" in printed
 
 
 def test_the_tests_on_the_page_pass(root: Path, tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def linear(pattern: str | bytes, flags: int = 0, method: str = "finditer") -> bo
 
 # --- the rule
 
-HANDED_ON: Final[dict[tuple[str, str], str]] = {
+USED_ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("src/greenroom/protocol/validation.py", r"[^@\s]+@[^@\s]+"): "fullmatch",
     ("src/greenroom/protocol/validation.py", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"): "fullmatch",
     ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
@@ -500,7 +500,7 @@ def _methods(source: Source, name: str | None) -> set[str]:
 def expressions_are_linear(tree: Tree) -> list[str]:
     """A peer's text costs in proportion to its length, or is short."""
     broken: list[str] = []
-    left = {*BOUNDED, *HANDED_ON}
+    left = {*BOUNDED, *USED_ELSEWHERE}
     for source in tree.sources:
         if "re." not in source.text and " re " not in source.text and "Meta(" not in source.text:
             continue
@@ -523,7 +523,7 @@ def expressions_are_linear(tree: Tree) -> list[str]:
 def _wrong(use: Use) -> str:
     if use.pattern is None:
         return "made at run time"
-    method = HANDED_ON.get(use.key, use.method)
+    method = USED_ELSEWHERE.get(use.key, use.method)
     try:
         return "" if linear(use.pattern, use.flags, method) else f"not linear by {method}"
     except Unproven as why:

@@ -1,6 +1,6 @@
 """The packages, what each imports and what it costs to load, as text for the page `the-house.md`: `python -m tests.house --write`.
 
-Everything is read from the code, except `GIVES`. A unit is a package, or a single module with a layer of its own (`greenroom.errors`).
+Everything is read from the code, except `PURPOSES`. A unit is a package, or a single module with a layer of its own (`greenroom.errors`).
 An import counts when it can run: those for type checkers do not.
 """
 
@@ -13,7 +13,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .rules import CELLAR, FLOORS, LOFT, floor
+from .rules import BASE_MODULES, LAYERS, TOP_PACKAGES, layer_of
 from .tree import for_checkers
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ COMMAND: Final = "python -m tests.house --write"
 BEGIN: Final = f"<!-- {{}}: {COMMAND} -->"
 END: Final = "<!-- end of {} -->"
 WIDTH: Final = 118
-DOOR: Final = "the front door"
+FRONT_DOOR: Final = "the front door"
 
-GIVES: Final[dict[str, str]] = {
+PURPOSES: Final[dict[str, str]] = {
     "greenroom": "`Server`, `Client`, `Host`, `run`; the same for synchronous code and for Thespian; several workers",
     "actors": "the processes of a server: registry, sessions, workers, tasks, subscriptions",
     "actors.client": "one connection to a server, which is opened again when it is lost",
@@ -104,7 +104,7 @@ class Graph:
 
     def unit(self, module: str) -> str:
         """The unit of a module."""
-        if module in CELLAR or module in {f"greenroom.{name}" for name in LOFT}:
+        if module in BASE_MODULES or module in {f"greenroom.{name}" for name in TOP_PACKAGES}:
             return module
         return self.sources[module].package
 
@@ -154,7 +154,7 @@ class Graph:
         """Bytes of source."""
         return sum(len(self.sources[module].text.encode()) for module in modules)
 
-    def mutual(self) -> list[list[str]]:
+    def import_cycles(self) -> list[list[str]]:
         """Packages that import each other when they are loaded, directly or through others, the largest cycle first."""
         reach = {unit: self._reach(unit) for unit in self.needs}
         circles = {tuple(sorted(each for each in reach[unit] if unit in reach[each])) for unit in reach}
@@ -176,16 +176,16 @@ def short(unit: str) -> str:
     return unit.removeprefix("greenroom.")
 
 
-def floors(graph: Graph) -> Iterator[tuple[str, list[str]]]:
+def units_by_layer(graph: Graph) -> Iterator[tuple[str, list[str]]]:
     """The layers from the top, each with its units; a unit that loads more comes first."""
-    names = ["base modules", *FLOORS, DOOR, ", ".join(LOFT)]
-    by_floor: dict[int, list[str]] = defaultdict(list)
+    names = ["base modules", *LAYERS, FRONT_DOOR, ", ".join(TOP_PACKAGES)]
+    by_layer: dict[int, list[str]] = defaultdict(list)
     for unit in graph.members:
-        by_floor[0 if unit in CELLAR else floor(unit) + 1].append(unit)
-    for number in sorted(by_floor, reverse=True):
+        by_layer[0 if unit in BASE_MODULES else layer_of(unit) + 1].append(unit)
+    for number in sorted(by_layer, reverse=True):
         yield (
             names[number],
-            sorted(by_floor[number], key=lambda unit: (-graph.cost(*graph.members[unit]).modules, unit)),
+            sorted(by_layer[number], key=lambda unit: (-graph.cost(*graph.members[unit]).modules, unit)),
         )
 
 
@@ -193,7 +193,7 @@ def drawing(graph: Graph) -> str:
     """The layers as boxes: each unit, and what it imports. Imports inside of functions are in brackets."""
     widest = max(len(short(unit)) for unit in graph.members)
     lines: list[str] = []
-    for number, (name, units) in enumerate(floors(graph)):
+    for number, (name, units) in enumerate(units_by_layer(graph)):
         lines.append(f"{'├' if number else '┌'}─ {name} ".ljust(WIDTH, "─") + ("┤" if number else "┐"))
         for unit in units:
             needed = ", ".join(sorted(map(short, graph.needs[unit])))
@@ -204,11 +204,11 @@ def drawing(graph: Graph) -> str:
                 lead = short(unit) if not row else ""
                 lines.append(f"│ {lead:{widest}}  {'→' if not row else ' '} {rest}".ljust(WIDTH) + "│")
     lines.append("└".ljust(WIDTH, "─") + "┘")
-    return "\n".join(["```text", *lines, "```", "", *_circles(graph)])
+    return "\n".join(["```text", *lines, "```", "", *_cycle_lines(graph)])
 
 
-def _circles(graph: Graph) -> list[str]:
-    circles = graph.mutual()
+def _cycle_lines(graph: Graph) -> list[str]:
+    circles = graph.import_cycles()
     if not circles:
         return ["No packages import each other when they are loaded."]
     named = [", ".join(f"`{short(unit)}`" for unit in circle) for circle in circles]
@@ -225,12 +225,12 @@ def table(graph: Graph) -> str:
         "| Package | For | Its own | Loaded in all | Third parties |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for _, units in floors(graph):
+    for _, units in units_by_layer(graph):
         for unit in units:
             modules = graph.members[unit]
             cost = graph.cost(*modules)
             own = Cost(len(modules), graph.size(modules))
-            lines.append(f"| `{short(unit)}` | {GIVES[short(unit)]} | {own} | {cost} | {', '.join(cost.others)} |")
+            lines.append(f"| `{short(unit)}` | {PURPOSES[short(unit)]} | {own} | {cost} | {', '.join(cost.others)} |")
     lines += ["", "| A program that uses | loads | third parties |", "| --- | --- | --- |"]
     for name in STARTS:
         cost = graph.cost(graph.homes("greenroom")[name])
@@ -239,11 +239,11 @@ def table(graph: Graph) -> str:
 
 
 def unlisted(graph: Graph) -> list[str]:
-    """Packages without a line in `GIVES`, and lines in it without a package."""
+    """Packages without a line in `PURPOSES`, and lines in it without a package."""
     units = set(map(short, graph.members))
-    wrong = [f"tests/house/packages.py: GIVES has no line for {unit}" for unit in sorted(units - GIVES.keys())]
+    wrong = [f"tests/house/packages.py: PURPOSES has no line for {unit}" for unit in sorted(units - PURPOSES.keys())]
     return wrong + [
-        f"tests/house/packages.py: GIVES has {unit}, which does not exist" for unit in sorted(GIVES.keys() - units)
+        f"tests/house/packages.py: PURPOSES has {unit}, which does not exist" for unit in sorted(PURPOSES.keys() - units)
     ]
 
 
@@ -263,7 +263,7 @@ def page(written: str, tree: Tree) -> str:
 
 
 _SIZE: Final = re.compile(r"(\d+) KB")
-NEAR: Final = 0.1
+SIZE_TOLERANCE: Final = 0.1
 """The relative difference of a size that is tolerated: otherwise every change of the code would change the page."""
 
 
@@ -271,7 +271,7 @@ def current(written: str, fresh: str) -> bool:
     """Whether a page equals a fresh one, with a tolerance for sizes."""
     sizes = zip(_SIZE.findall(written), _SIZE.findall(fresh), strict=False)
     return _SIZE.sub("", written) == _SIZE.sub("", fresh) and all(
-        abs(int(old) - int(new)) <= max(2, NEAR * int(new)) for old, new in sizes
+        abs(int(old) - int(new)) <= max(2, SIZE_TOLERANCE * int(new)) for old, new in sizes
     )
 
 

@@ -9,37 +9,37 @@ from collections import defaultdict
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from .tree import DOOR, ROOMS, Import, Source, Tree, module_of
+from .tree import FRONT_DOOR_FOLDER, ROOMS, Import, Source, Tree, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FLOORS = ("supervision", "protocol", "transports", "auth", "actors", "config")
-"""Rooms from the ground up; the front door stands on them, and `LOFT` on the front door."""
+LAYERS = ("supervision", "protocol", "transports", "auth", "actors", "config")
+"""Rooms from the ground up; the front door stands on them, and `TOP_PACKAGES` on the front door."""
 
-CELLAR = ("greenroom.errors", "greenroom.lazy_names", "greenroom.moved")
+BASE_MODULES = ("greenroom.errors", "greenroom.lazy_names", "greenroom.moved")
 """The modules below the ground floor, which every module may import and which import no other: the root of all errors, and loading by name."""
 
-LOFT = ("cli", "pytest_plugin", "testing")
+TOP_PACKAGES = ("cli", "pytest_plugin", "testing")
 
-STEPS = ("kernel", "behaviours", "supervisors")
+SUPERVISION_LAYERS = ("kernel", "behaviours", "supervisors")
 """The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
 
-EVERYWHERE = {"anyio", "msgspec"}
+IMPORTED_ANYWHERE = {"anyio", "msgspec"}
 """The two third parties that are part of the language here, rather than a dependency that may be replaced."""
 
-PLACES = {
+IMPORTER_FOLDERS = {
     "h2": "transports/",
     "httpx": "transports/",
     "hypercorn": "transports/",
     "hypothesis": "supervision/",
-    "pytest": f"{DOOR}/",
+    "pytest": f"{FRONT_DOOR_FOLDER}/",
     "quart": "transports/",
     "thespian": "supervision/cluster/",
 }
 """Where the one file that imports it stands, when it cannot be anywhere."""
 
-KNOWN_TO = {
+ENGINE_IMPORTERS = {
     "supervision.cluster.thespian_patches": {
         "supervision.cluster.thespian_system",
         "supervision.cluster.daemon_main",
@@ -52,12 +52,12 @@ KNOWN_TO = {
 """Thespian is one engine of processes, behind `ProcessSystem`: the modules that know of it, and those that may import them. The fork server is the
 engine, and the daemon starts it; the others talk to the Thespian systems of users."""
 
-VISITORS = {"hypothesis", "pytest"}
+TEST_LIBRARIES = {"hypothesis", "pytest"}
 """Of the extra `testing` alone: the runner of a test loads them, and no program of a user's."""
 
-LONG = 700
-LONG_FOR_A_REASON: dict[str, str] = {}
-"""Files that pass `LONG` lines, each with the reason why it is still one idea."""
+MOST_LINES = 700
+LONG_FILES: dict[str, str] = {}
+"""Files that pass `MOST_LINES` lines, each with the reason why it is still one idea."""
 
 
 def layers(tree: Tree) -> list[str]:
@@ -66,55 +66,55 @@ def layers(tree: Tree) -> list[str]:
         f"{source.path}:{found.line}: {source.module} reaches up to {found.target}"
         for source in tree.sources
         for found in source.imports
-        if found.root == "greenroom" and not _may_see(source.module, found.target)
+        if found.root == "greenroom" and not _may_import(source.module, found.target)
     ]
 
 
-def _may_see(who: str, target: str) -> bool:
-    if target in CELLAR:
+def _may_import(who: str, target: str) -> bool:
+    if target in BASE_MODULES:
         return True
-    if who in CELLAR:
+    if who in BASE_MODULES:
         return False
     room = _room(who)
     if room == "protocol" and _room(target) != "protocol":
         return False
     if room == _room(target) == "supervision":
-        return _step(target) <= _step(who)
-    return floor(target) <= floor(who)
+        return _supervision_layer(target) <= _supervision_layer(who)
+    return layer_of(target) <= layer_of(who)
 
 
 def _room(module: str) -> str:
-    """The room that a module belongs to: one of `FLOORS`, or the front door."""
+    """The room that a module belongs to: one of `LAYERS`, or the front door."""
     second = [*module.split("."), ""][1]
-    return second if second in FLOORS else "door"
+    return second if second in LAYERS else "door"
 
 
-def floor(module: str) -> int:
-    """On which floor a module stands, from the ground up: the front door is above `FLOORS`, and `LOFT` above that."""
+def layer_of(module: str) -> int:
+    """On which floor a module stands, from the ground up: the front door is above `LAYERS`, and `TOP_PACKAGES` above that."""
     room = _room(module)
-    if room in FLOORS:
-        return FLOORS.index(room)
-    return len(FLOORS) + (module.split(".")[1:2] != [] and module.split(".")[1] in LOFT)
+    if room in LAYERS:
+        return LAYERS.index(room)
+    return len(LAYERS) + (module.split(".")[1:2] != [] and module.split(".")[1] in TOP_PACKAGES)
 
 
-def _step(module: str) -> int:
+def _supervision_layer(module: str) -> int:
     inner = module.split(".")[2:3]
     if not inner:
-        return len(STEPS) + 1
-    return STEPS.index(inner[0]) if inner[0] in STEPS else len(STEPS)
+        return len(SUPERVISION_LAYERS) + 1
+    return SUPERVISION_LAYERS.index(inner[0]) if inner[0] in SUPERVISION_LAYERS else len(SUPERVISION_LAYERS)
 
 
-def manners(tree: Tree) -> list[str]:
+def import_form(tree: Tree) -> list[str]:
     """A module of the same folder is imported by one dot, none by two; a room has no name but greenroom's."""
     return [
         f"{source.path}:{found.line}: {wrong}"
         for source in tree.sources
         for found in source.imports
-        if (wrong := _ill_mannered(source, found))
+        if (wrong := _style_fault(source, found))
     ]
 
 
-def _ill_mannered(source: Source, found: Import) -> str | None:
+def _style_fault(source: Source, found: Import) -> str | None:
     if found.dots > 1:
         return f"two dots: write {found.target} in full"
     if found.root in ROOMS:
@@ -125,13 +125,13 @@ def _ill_mannered(source: Source, found: Import) -> str | None:
     if found.dots and not at_home:
         return f"a dot into another room: write {found.target} in full"
     folder, _, name = found.target.rpartition(".")
-    neighbour = source.package == found.target or (source.package == folder and name not in {*STEPS, "cluster"})
+    neighbour = source.package == found.target or (source.package == folder and name not in {*SUPERVISION_LAYERS, "cluster"})
     if not found.dots and at_home and neighbour:
         return f"a neighbour by its full name: write {found.target} with a dot"
     return None
 
 
-BELOW: dict[str, str] = {
+INNER_MODULES: dict[str, str] = {
     "cluster.addresses": "a guest finds a server's listener as one node finds another",
     "cluster.crash_output": "worker processes print what the engine's do, and where",
     "cluster.node_engine": "the type of what a cluster of worker processes keeps",
@@ -153,7 +153,7 @@ BELOW: dict[str, str] = {
 """Modules inside the packages of `supervision` that other rooms import, each with the reason."""
 
 
-def faces(tree: Tree, allowed: Mapping[str, str] = BELOW) -> list[str]:
+def public_modules(tree: Tree, allowed: Mapping[str, str] = INNER_MODULES) -> list[str]:
     """Other rooms import `greenroom.supervision`, or what stands directly in it; below that only for a reason, and no reason is left over."""
     below: dict[str, list[str]] = defaultdict(list)
     for source in tree.sources:
@@ -173,7 +173,7 @@ def _inner(found: Import) -> str | None:
     room, _, inner = found.target.partition("greenroom.supervision.")
     if room or not inner:
         return None
-    if inner in STEPS:
+    if inner in SUPERVISION_LAYERS:
         return (found.whole or inner).removeprefix("greenroom.supervision.")
     return inner if "." in inner else None
 
@@ -192,9 +192,9 @@ def engine_names(tree: Tree) -> list[str]:
 _OTP = re.compile(r"\b_otp_\w+")
 
 
-def doors(tree: Tree) -> list[str]:
+def single_importers(tree: Tree) -> list[str]:
     """Every third party has one door: the one file that imports it, in the room where that belongs."""
-    allowed = set(_dependencies(tree.pyproject, developers=False)) | VISITORS
+    allowed = set(_dependencies(tree.pyproject, developers=False)) | TEST_LIBRARIES
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for source in tree.sources:
         for found in source.imports:
@@ -205,28 +205,28 @@ def doors(tree: Tree) -> list[str]:
         at = [f"{path}:{line}" for path, line in sorted(where.items())]
         if name.replace("_", "-") not in allowed:
             wrong.append(f"{at[0]}: {name} is no dependency of ours")
-        if name not in EVERYWHERE and len(at) > 1:
+        if name not in IMPORTED_ANYWHERE and len(at) > 1:
             wrong.append(f"{', '.join(at)}: {name} has more than one door")
-        if place := PLACES.get(name):
+        if place := IMPORTER_FOLDERS.get(name):
             wrong += [
                 f"{path}:{line}: the door of {name} is in {place}" for path, line in where.items() if place not in path
             ]
     return wrong
 
 
-def engine(tree: Tree) -> list[str]:
-    """What starts, places and watches processes can be replaced: no module imports Thespian's own ones but those that `KNOWN_TO` names."""
+def engine_importers(tree: Tree) -> list[str]:
+    """What starts, places and watches processes can be replaced: no module imports Thespian's own ones but those that `ENGINE_IMPORTERS` names."""
     return [
         f"{source.path}:{found.line}: {found.whole} is not for {source.module}"
         for source in tree.sources
         for found in source.imports
-        for module, known in KNOWN_TO.items()
+        for module, known in ENGINE_IMPORTERS.items()
         if f"greenroom.{module}" in (found.target, found.whole)
         and source.module.removeprefix("greenroom.") not in {*known, module}
     ]
 
 
-ENTRANCES = (
+ENTRY_POINTS = (
     "greenroom",
     "greenroom.cli",
     *(f"greenroom.{room}" for room in (*ROOMS, "supervision.cluster", "protocol")),
@@ -234,10 +234,10 @@ ENTRANCES = (
 """Where a program comes in; what the front door and `supervision.cluster` load by name are entrances as well."""
 
 
-def used(tree: Tree) -> list[str]:
+def used_dependencies(tree: Tree) -> list[str]:
     """Every dependency and extra is imported by a module that a program gets to from an entrance, outside of tests' helpers."""
     sources = {source.module: source for source in tree.sources}
-    waiting = [*ENTRANCES, *(name for source in tree.sources for name in _by_name(source))]
+    waiting = [*ENTRY_POINTS, *(name for source in tree.sources for name in _by_name(source))]
     seen: set[str] = set()
     reached: set[str] = set()
     while waiting:
@@ -253,7 +253,7 @@ def used(tree: Tree) -> list[str]:
                 reached.add(found.root.replace("_", "-"))
     return [
         f"pyproject.toml: {name} is imported by nothing that a program can reach"
-        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - VISITORS - reached)
+        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - TEST_LIBRARIES - reached)
     ]
 
 
@@ -280,21 +280,21 @@ def packages(tree: Tree) -> list[str]:
     return wrong
 
 
-def checked(tree: Tree) -> list[str]:
+def type_checked(tree: Tree) -> list[str]:
     """Both type checkers see every folder of Python; the rooms through their links, which pyright follows only when named."""
     tool = tree.pyproject["tool"]
     folders = {path.partition("/")[0] for path in tree.files if path.endswith(".py")} - {"docs", *ROOMS}
     wrong = [f"pyproject.toml: mypy does not see {name}" for name in sorted(folders - set(tool["mypy"]["files"]))]
-    needed = folders | {f"{DOOR}/{room}" for room in ROOMS}
+    needed = folders | {f"{FRONT_DOOR_FOLDER}/{room}" for room in ROOMS}
     return wrong + [
         f"pyproject.toml: pyright does not see {name}" for name in sorted(needed - set(tool["pyright"]["include"]))
     ]
 
 
-def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FOR_A_REASON) -> list[str]:
-    """A file is one idea and has at most `LONG` lines, or the table gives the reason; the table holds nothing else."""
+def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FILES) -> list[str]:
+    """A file is one idea and has at most `MOST_LINES` lines, or the table gives the reason; the table holds nothing else."""
     lengths = {source.path: len(source.text.splitlines()) for source in tree.sources}
-    long = {path for path, lines in lengths.items() if lines > LONG}
+    long = {path for path, lines in lengths.items() if lines > MOST_LINES}
     wrong = [f"{path}: {lengths[path]} lines" for path in sorted(long) if len(allowed.get(path, "").split()) < 5]
     return wrong + [f"{path}: allowed to be long, and is not" for path in sorted(set(allowed) - long)]
 
@@ -308,7 +308,7 @@ _ABSOLUTE = re.compile(r"(?<![\w.>}\]])/(?:Users|farm|home|root|tmp|work)/\w|\b[
 _INDEX = re.compile(r"\bpypi\.org|pythonhosted\.org|registry\.npmjs\.org|registry\.yarnpkg\.com")
 
 
-def addresses(tree: Tree) -> list[str]:
+def local_addresses(tree: Tree) -> list[str]:
     """No file names a path on a developer's machine, or the index that packages are installed from."""
     return [
         f"{path}:{number}: {found.group()!r}"
@@ -332,7 +332,7 @@ def dependencies_page(tree: Tree) -> list[str]:
     return wrong + [f"{page}: {name} twice" for name in sorted({name for name in told if told.count(name) > 1})]
 
 
-def locked(tree: Tree) -> list[str]:
+def lock_files(tree: Tree) -> list[str]:
     """Locks pin everything with hashes and name no address to fetch it from; ours hold all that pyproject asks for, and agree."""
     wrong: list[str] = []
     pinned: set[str] = set()
@@ -384,6 +384,6 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
 
 
 RULES = (
-    *(layers, manners, faces, engine_names, doors, engine, used, packages, checked, long_files, docstrings),
-    *(addresses, dependencies_page, locked),
+    *(layers, import_form, public_modules, engine_names, single_importers, engine_importers, used_dependencies, packages, type_checked, long_files, docstrings),
+    *(local_addresses, dependencies_page, lock_files),
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .expressions import BOUNDED, Unproven, expressions_are_linear, linear, uses
-from .tree import Tree, standing
+from .tree import Tree, current_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,18 +73,18 @@ def test_an_expression_that_is_not_linear_is_noticed(pattern: str, method: str) 
 
 
 @pytest.mark.parametrize("pattern", [r"(a*)b\1", r"(?=.*a)b", r"(a)?(?(1)b|c)"])
-def test_what_is_not_known_is_not_proven(pattern: str) -> None:
+def test_an_expression_with_unknown_parts_is_unproven(pattern: str) -> None:
     with pytest.raises(Unproven):
         linear(pattern)
 
 
 def test_all_expressions_of_the_product_are_linear_or_bounded(root: Path) -> None:
-    broken = expressions_are_linear(standing(root))
+    broken = expressions_are_linear(current_tree(root))
     assert not broken, "\n".join(broken)
 
 
 def test_expressions_are_found(root: Path) -> None:
-    tree = standing(root)
+    tree = current_tree(root)
     found = [use for source in tree.sources for use in uses(source)]
     assert len(found) > 100
     assert {use.method for use in found} >= {"match", "fullmatch", "search", "sub", "finditer", "match at"}
@@ -111,7 +111,7 @@ def test_expressions_are_found(root: Path) -> None:
         "import msgspec\nA = Annotated[str, Meta(pattern=whatever)]",
     ],
 )
-def test_the_rule_refuses(text: str) -> None:
+def test_code_with_an_unproven_expression_is_refused(text: str) -> None:
     assert expressions_are_linear(Tree({"auth/a.py": text}))
 
 
@@ -124,7 +124,7 @@ def test_the_rule_refuses(text: str) -> None:
         "import re\n_W = 'a'\ndef f(x): return re.split(rf'{_W}+', x)",
     ],
 )
-def test_the_rule_allows(text: str) -> None:
+def test_code_with_linear_expressions_is_allowed(text: str) -> None:
     assert expressions_are_linear(Tree({"auth/a.py": text})) == []
 
 

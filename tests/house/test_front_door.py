@@ -14,7 +14,7 @@ import pytest
 import greenroom
 
 from . import lazy_names
-from .tree import Source, Tree, standing
+from .tree import Source, Tree, current_tree
 
 
 def test_every_name_of_the_door_loads() -> None:
@@ -27,23 +27,23 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         _ = greenroom.Nonsense  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
-def test_dir_names_what_is_not_loaded_yet() -> None:
+def test_dir_lists_names_that_are_not_loaded_yet() -> None:
     assert set(greenroom.__all__) <= set(dir(greenroom))
 
 
 @pytest.fixture
 def door(root: Path) -> Source:
-    return next(source for source in standing(root).sources if source.module == "greenroom")
+    return next(source for source in current_tree(root).sources if source.module == "greenroom")
 
 
 def test_the_table_the_imports_for_type_checkers_and_all_agree(root: Path, door: Source) -> None:
-    assert lazy_names.drifted(standing(root)) == []
+    assert lazy_names.drifted(current_tree(root)) == []
     for_checkers = lazy_names.imported(door)
     assert for_checkers == greenroom._HOMES
     assert {*" ".join(for_checkers.values()).split(), "__version__"} == set(greenroom.__all__)
 
 
-def test_a_table_that_drifts_is_told_and_written(tmp_path: Path) -> None:
+def test_an_outdated_table_is_reported_and_rewritten(tmp_path: Path) -> None:
     text = (
         "if TYPE_CHECKING:\n    from .a import B as B\n    from .a import hidden\n_HOMES: Final[dict[str, str]] = {}\n"
     )
@@ -102,7 +102,7 @@ run(main)
 
 
 @pytest.mark.parametrize("room", ["actors", "auth", "supervision", "transports"])
-def test_a_room_has_no_name_of_its_own(room: str) -> None:
+def test_a_room_cannot_be_imported_without_greenroom(room: str) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", f"import {room}"], capture_output=True, check=False, text=True)
     assert "ModuleNotFoundError" in done.stderr
 
@@ -113,7 +113,7 @@ def test_server_client_and_host_come_from_one_door() -> None:
         assert getattr(greenroom, name).__module__.startswith("greenroom.")
 
 
-PACKAGES_OF_THEIR_OWN = (
+OPTIONAL_PACKAGES = (
     *(
         "host",
         "host_files",
@@ -166,12 +166,12 @@ def test_an_http_client_loads_nothing_of_servers_hosts_gateways_or_clusters(make
         "actors.pools",
         "actors.company",
     )
-    assert others_loaded(f"{make}('http://127.0.0.1:9/mcp')", *PACKAGES_OF_THEIR_OWN, *others) == []
+    assert others_loaded(f"{make}('http://127.0.0.1:9/mcp')", *OPTIONAL_PACKAGES, *others) == []
 
 
 def test_a_server_loads_nothing_of_clients_hosts_gateways_or_clusters() -> None:
     others = ("client", "client_callbacks", "client_words", "sync", "actors.client", "transports.client.seam")
-    assert others_loaded("Server('weather')", *PACKAGES_OF_THEIR_OWN, *others) == []
+    assert others_loaded("Server('weather')", *OPTIONAL_PACKAGES, *others) == []
 
 
 @pytest.mark.row("FM-05")

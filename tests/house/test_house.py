@@ -9,7 +9,7 @@ import pytest
 
 from . import language, rules, shape, suite
 from .routes import routes
-from .tree import DOOR, ROOMS, Tree, standing
+from .tree import FRONT_DOOR_FOLDER, ROOMS, Tree, current_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,18 +40,18 @@ include = ["src", "src/greenroom/actors", "src/greenroom/auth", "src/greenroom/s
 
 @pytest.fixture(scope="module")
 def house(root: Path) -> Tree:
-    return standing(root)
+    return current_tree(root)
 
 
 @pytest.mark.parametrize(
     "rule", [*rules.RULES, *suite.RULES, *language.RULES, shape.proportions], ids=lambda rule: rule.__name__
 )
-def test_the_house_obeys(house: Tree, rule: Callable[[Tree], list[str]]) -> None:
+def test_the_code_keeps_the_rule(house: Tree, rule: Callable[[Tree], list[str]]) -> None:
     broken = rule(house)
     assert not broken, "\n".join(broken)
 
 
-def test_the_house_was_looked_at(house: Tree) -> None:
+def test_the_tree_contains_every_room(house: Tree) -> None:
     assert {"greenroom", *(f"greenroom.{room}" for room in ROOMS)} <= {source.module for source in house.sources}
 
 
@@ -86,7 +86,7 @@ def test_no_module_imports_a_models_library_or_knows_where_a_model_is_served(hou
 
 def test_the_links_for_type_checkers_lead_to_the_rooms(root: Path) -> None:
     for room in ROOMS:
-        link = root / DOOR / room
+        link = root / FRONT_DOOR_FOLDER / room
         # a clone without symlinks has a file there that says where the link would lead
         leads_to = link.readlink() if link.is_symlink() else link.read_text(encoding="utf-8").strip()
         assert Path(leads_to) == Path("..", "..", room)
@@ -121,7 +121,7 @@ def bad(**files: str) -> Tree:
         ("src/greenroom/config/config_reader", "from greenroom.host import Host"),
     ],
 )
-def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
+def test_an_import_of_a_higher_layer_is_refused(path: str, line: str) -> None:
     assert len(rules.layers(Tree({f"{path}.py": line}))) == 1
 
 
@@ -144,10 +144,10 @@ def test_layers_refuse_to_reach_up(path: str, line: str) -> None:
         ("src/greenroom/protocol/errors", "from greenroom.errors import GreenroomError"),
     ],
 )
-def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:
+def test_imports_of_lower_layers_in_the_right_form_are_allowed(path: str, line: str) -> None:
     tree = Tree({f"{path}.py": line})
     assert rules.layers(tree) == []
-    assert rules.manners(tree) == []
+    assert rules.import_form(tree) == []
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_layers_and_manners_allow_what_is_right(path: str, line: str) -> None:
         ("src/greenroom/protocol/frames", "from ..errors import PeerError"),
     ],
 )
-def test_manners_refuse(path: str, line: str) -> None:
-    assert len(rules.manners(Tree({f"{path}.py": line}))) == 1
+def test_an_import_in_the_wrong_form_is_refused(path: str, line: str) -> None:
+    assert len(rules.import_form(Tree({f"{path}.py": line}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,12 +184,12 @@ def test_manners_refuse(path: str, line: str) -> None:
 )
 def test_supervision_is_imported_by_its_public_modules(path: str, line: str, inner: str | None) -> None:
     tree = Tree({f"{path}.py": line})
-    assert [wrong.split()[2] for wrong in rules.faces(tree, {})] == ([inner] if inner else [])
-    assert rules.faces(tree, {inner: "a reason"} if inner else {}) == []
+    assert [wrong.split()[2] for wrong in rules.public_modules(tree, {})] == ([inner] if inner else [])
+    assert rules.public_modules(tree, {inner: "a reason"} if inner else {}) == []
 
 
 def test_a_way_past_the_public_module_that_is_not_used_is_refused() -> None:
-    assert rules.faces(Tree({}), {"kernel.forks": "a reason"}) == [
+    assert rules.public_modules(Tree({}), {"kernel.forks": "a reason"}) == [
         "kernel.forks: allowed to other rooms, and used by none"
     ]
 
@@ -220,29 +220,29 @@ def test_the_names_of_behaviours_are_refused_outside_of_supervision(path: str, l
         ({"actors__a": "import requests"}, "no dependency"),
     ],
 )
-def test_doors_refuse(files: dict[str, str], complaint: str) -> None:
-    (wrong,) = rules.doors(bad(**files))
+def test_a_second_importer_or_a_wrong_folder_or_an_unknown_library_is_refused(files: dict[str, str], complaint: str) -> None:
+    (wrong,) = rules.single_importers(bad(**files))
     assert complaint in wrong
 
 
-def test_doors_allow_anyio_everywhere_and_one_file_for_the_others() -> None:
+def test_anyio_may_be_imported_anywhere_and_other_libraries_by_one_file() -> None:
     tree = bad(auth__a="import anyio, joserfc, json", auth__b="import anyio", supervision__cluster__c="import thespian")
-    assert rules.doors(tree) == []
+    assert rules.single_importers(tree) == []
 
 
-def test_the_engine_is_known_to_few() -> None:
+def test_thespian_modules_may_be_imported_by_few() -> None:
     tree = bad(
         supervision__cluster__daemon="from . import thespian_patches\nfrom .thespian_system import ThespianSystem",
         supervision__cluster__daemon_main="from .thespian_system import ThespianSystem",
         actors__guest__guest="from greenroom.supervision.cluster.thespian_patches import Actor",
     )
-    assert [wrong.partition(": ")[0] for wrong in rules.engine(tree)] == [
+    assert [wrong.partition(": ")[0] for wrong in rules.engine_importers(tree)] == [
         "supervision/cluster/daemon.py:1",
         "supervision/cluster/daemon.py:2",
     ]
 
 
-def test_packages_refuse_a_forgotten_one_a_vanished_one_and_one_without_init() -> None:
+def test_unlisted_and_missing_packages_and_folders_without_init_are_refused() -> None:
     files = {"src/greenroom/__init__.py": "", "auth/__init__.py": "", "actors/session.py": ""}
     assert rules.packages(Tree({"pyproject.toml": PYPROJECT, **files})) == [
         "pyproject.toml: greenroom.auth is not listed",
@@ -251,7 +251,7 @@ def test_packages_refuse_a_forgotten_one_a_vanished_one_and_one_without_init() -
     ]
 
 
-def test_packages_refuse_a_room_that_the_build_does_not_see() -> None:
+def test_a_room_missing_in_package_dir_is_refused() -> None:
     blind = PYPROJECT.replace('"greenroom.auth" = "auth"\n', "")
     files = {"src/greenroom/__init__.py": "", "supervision/__init__.py": ""}
     assert rules.packages(Tree({"pyproject.toml": blind, **files})) == [
@@ -259,10 +259,10 @@ def test_packages_refuse_a_room_that_the_build_does_not_see() -> None:
     ]
 
 
-def test_checked_refuses_folders_that_a_type_checker_does_not_see() -> None:
+def test_folders_that_a_type_checker_does_not_see_are_refused() -> None:
     blind = PYPROJECT.replace('"src/greenroom/auth", ', "")
     files = {"src/greenroom/__init__.py": "", "auth/__init__.py": "", "docs/conf.py": "", "examples/one.py": ""}
-    assert rules.checked(Tree({"pyproject.toml": blind, **files})) == [
+    assert rules.type_checked(Tree({"pyproject.toml": blind, **files})) == [
         "pyproject.toml: mypy does not see examples",
         "pyproject.toml: pyright does not see examples",
         "pyproject.toml: pyright does not see src/greenroom/auth",
@@ -280,7 +280,7 @@ def test_long_files_need_a_reason_and_reasons_need_a_long_file() -> None:
     ]
 
 
-def test_docstrings_are_asked_of_every_file() -> None:
+def test_a_file_without_a_docstring_is_refused() -> None:
     assert rules.docstrings(bad(auth__silent="x = 1", auth__told='"""I hold tokens."""')) == [
         "auth/silent.py: no docstring"
     ]
@@ -296,16 +296,16 @@ def test_docstrings_are_asked_of_every_file() -> None:
         ("files.python", "hosted.org"),
     ],
 )
-def test_addresses_are_refused(words: tuple[str, str]) -> None:
-    assert len(rules.addresses(Tree({"docs/page.md": "fine\n" + "".join(words)}))) == 1
+def test_local_paths_and_package_indexes_are_refused(words: tuple[str, str]) -> None:
+    assert len(rules.local_addresses(Tree({"docs/page.md": "fine\n" + "".join(words)}))) == 1
 
 
-def test_addresses_leave_other_paths_alone() -> None:
+def test_other_paths_are_allowed() -> None:
     text = "docs/tmp/x, {root}/tmp/y, https://example.com/home/page, a /path and /etc/hosts"
-    assert rules.addresses(Tree({"docs/page.md": text})) == []
+    assert rules.local_addresses(Tree({"docs/page.md": text})) == []
 
 
-def test_a_dependency_is_used_where_a_program_gets_to_it() -> None:
+def test_a_dependency_must_be_imported_by_reachable_code() -> None:
     def unused(**files: str) -> list[str]:
         tree = Tree(
             {
@@ -315,7 +315,7 @@ def test_a_dependency_is_used_where_a_program_gets_to_it() -> None:
                 },
             }
         )
-        return [wrong.split()[1] for wrong in rules.used(tree)]
+        return [wrong.split()[1] for wrong in rules.used_dependencies(tree)]
 
     door = {"src__greenroom__init__": '_HOMES = {"Server": "greenroom.server"}'}
     needed = ["anyio", "joserfc", "keyring", "quart", "thespian"]
@@ -352,9 +352,9 @@ def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
         map(entry, ("anyio==4.9", "joserfc==1 ; python_version < '4'", "keyring==1", "pyright==1", "quart==1"))
     )
     files = {"pyproject.toml": PYPROJECT, "requirements/build.txt": entry("setuptools==77")}
-    assert rules.locked(Tree({**files, "requirements/dev.txt": good + entry("thespian==4.0.1")})) == []
+    assert rules.lock_files(Tree({**files, "requirements/dev.txt": good + entry("thespian==4.0.1")})) == []
     sloppy = good + "loose>=1\nbare==1\nthere @ https://example.com/x.whl\n"
-    assert rules.locked(Tree({**files, "requirements/dev.txt": sloppy})) == [
+    assert rules.lock_files(Tree({**files, "requirements/dev.txt": sloppy})) == [
         "requirements/dev.txt: loose>=1 without version or hash",
         "requirements/dev.txt: bare without version or hash",
         "requirements/dev.txt: there without version or hash",
@@ -363,7 +363,7 @@ def test_the_lock_pins_everything_with_hashes_and_without_addresses() -> None:
     ]
 
 
-def test_what_running_needs_is_what_is_tested() -> None:
+def test_the_run_and_docs_locks_have_the_versions_of_the_dev_lock() -> None:
     def lock(*pins: str) -> str:
         return "".join(f"{pin} \\\n    --hash=sha256:{'0' * 64}\n" for pin in pins)
 
@@ -373,13 +373,13 @@ def test_what_running_needs_is_what_is_tested() -> None:
         "requirements/run.txt": lock("anyio==4.8", "quart==1"),
         "requirements/docs.txt": lock("quart==3", "sphinx==8"),
     }
-    assert [told for told in rules.locked(Tree(files)) if "another" in told] == [
+    assert [told for told in rules.lock_files(Tree(files)) if "another" in told] == [
         "requirements/docs.txt: quart is 3 here and another in requirements/dev.txt: make lock",
         "requirements/run.txt: anyio is 4.8 here and another in requirements/dev.txt: make lock",
     ]
 
 
-def test_the_locks_of_the_referees_obey_too_and_stand_in_for_nobody() -> None:
+def test_locks_of_referees_are_checked_and_do_not_count_for_ours() -> None:
     needed = ("anyio==4.9", "joserfc==1", "keyring==1", "pyright==1", "quart==1", "thespian==4.0.1")
     text = "".join(f"{name} \\\n    --hash=sha256:{'0' * 64}\n" for name in needed)
     files = {
@@ -388,11 +388,11 @@ def test_the_locks_of_the_referees_obey_too_and_stand_in_for_nobody() -> None:
         "requirements/referees/peer.txt": f"{text}loose>=1\n",
         "requirements/referees/node/package-lock.json": '{"packages": {"x": {"resolved": "somewhere"}}}',
     }
-    assert rules.locked(Tree({**files, "requirements/dev.txt": text})) == [
+    assert rules.lock_files(Tree({**files, "requirements/dev.txt": text})) == [
         "requirements/referees/peer.txt: loose>=1 without version or hash",
         "requirements/referees/node/package-lock.json: an address for each package; npm can be told to leave them out",
     ]
-    assert rules.locked(Tree({**files, "requirements/dev.txt": ""}))[2:] == [
+    assert rules.lock_files(Tree({**files, "requirements/dev.txt": ""}))[2:] == [
         f"requirements: {name.partition('==')[0]} is not locked: make lock" for name in needed
     ]
 
@@ -420,7 +420,7 @@ def test_headers_and_code_are_told_apart() -> None:
     ]
 
 
-async def test_a_call_passes_the_modules_that_do_something_for_it() -> None:
+async def test_a_call_passes_the_expected_modules() -> None:
     served, called = await routes()
     assert {"greenroom.transports.http_engine", "greenroom.actors.session_calls"} <= served.modules.keys()
     assert {"greenroom.client", "greenroom.transports.client.http_wire"} <= called.modules.keys()

@@ -51,12 +51,12 @@ def test_a_public_name_that_has_moved_or_has_another_name_warns_and_says_where_i
 
 
 @pytest.mark.parametrize("package", ["greenroom", "greenroom.auth", "greenroom.host", "greenroom.supervision"])
-def test_a_name_that_never_was_is_an_attribute_error_of_its_package(package: str) -> None:
+def test_an_unknown_name_is_an_attribute_error_of_its_package(package: str) -> None:
     with pytest.raises(AttributeError, match=rf"module '{package}' has no attribute 'Nothing'"):
         _ = importlib.import_module(package).Nothing
 
 
 @pytest.mark.parametrize("name", ["greenroom.nowhere", "greenroom.actors.nowhere"])
-def test_a_module_that_never_was_is_not_found(name: str) -> None:
+def test_an_unknown_module_is_not_found(name: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=name):
         importlib.import_module(name)

@@ -10,7 +10,7 @@ import pytest
 
 from . import packages
 from .packages import Cost, Graph
-from .tree import Tree, standing
+from .tree import Tree, current_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ COUNT = "import sys, greenroom; greenroom.{}; print(sum(each.split('.')[0] == 'g
 
 @pytest.fixture(scope="module")
 def graph(root: Path) -> Graph:
-    return Graph(standing(root))
+    return Graph(current_tree(root))
 
 
 def small(**files: str) -> Graph:
@@ -36,7 +36,7 @@ def small(**files: str) -> Graph:
 
 def test_the_page_is_current(root: Path) -> None:
     written = (root / packages.PAGE).read_text(encoding="utf-8")
-    assert packages.current(written, packages.page(written, standing(root))), f"run `{packages.COMMAND}`"
+    assert packages.current(written, packages.page(written, current_tree(root))), f"run `{packages.COMMAND}`"
 
 
 @pytest.mark.parametrize("name", ["Client", "Host"])
@@ -63,7 +63,7 @@ def test_an_import_counts_when_a_module_is_loaded_later_or_never() -> None:
     assert graph.cost("greenroom.auth.c").modules == 2
 
 
-def test_a_name_that_is_loaded_when_it_is_asked_for_is_found_at_its_home() -> None:
+def test_a_lazily_loaded_name_counts_as_the_module_that_defines_it() -> None:
     door = "if TYPE_CHECKING:\n    from greenroom.server import Server\ndef __getattr__(name): ..."
     graph = small(
         src__greenroom__init=door,
@@ -81,17 +81,17 @@ def test_packages_that_import_each_other_are_named() -> None:
         auth__client__a="import greenroom.auth",
         actors__init="import greenroom.auth",
     )
-    assert graph.mutual() == [["greenroom.auth", "greenroom.auth.client"]]
+    assert graph.import_cycles() == [["greenroom.auth", "greenroom.auth.client"]]
     assert "- `auth`, `auth.client`" in packages.drawing(graph)
 
 
-def test_a_package_that_gives_nothing_is_refused_and_so_is_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "GIVES", {"config": "files"})
+def test_a_package_without_a_purpose_and_a_purpose_without_a_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "PURPOSES", {"config": "files"})
     assert packages.unlisted(small(auth__init="")) == [
-        "tests/house/packages.py: GIVES has no line for auth",
-        "tests/house/packages.py: GIVES has config, which does not exist",
+        "tests/house/packages.py: PURPOSES has no line for auth",
+        "tests/house/packages.py: PURPOSES has config, which does not exist",
     ]
-    with pytest.raises(SystemExit, match="GIVES has no line for auth"):
+    with pytest.raises(SystemExit, match="PURPOSES has no line for auth"):
         packages.page(PAGE, Tree({"auth/__init__.py": ""}))
 
 
@@ -99,7 +99,7 @@ def test_both_parts_are_written_between_their_marks(root: Path, tmp_path: Path) 
     file = tmp_path / packages.PAGE
     file.parent.mkdir(parents=True)
     file.write_text(PAGE, encoding="utf-8")
-    tree = standing(root)
+    tree = current_tree(root)
     assert packages.write(tmp_path, tree) == file
     written = file.read_text(encoding="utf-8")
     assert "\nold\n" not in written
@@ -110,7 +110,7 @@ def test_both_parts_are_written_between_their_marks(root: Path, tmp_path: Path) 
         packages.page("# House", tree)
 
 
-def test_a_size_may_be_a_little_off_and_nothing_else() -> None:
+def test_sizes_have_a_tolerance_and_counts_have_none() -> None:
     assert packages.current("3 modules, 100 KB", "3 modules, 109 KB")
     assert not packages.current("3 modules, 100 KB", "3 modules, 120 KB")
     assert not packages.current("3 modules, 100 KB", "4 modules, 100 KB")

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .tree import Source, standing
+from .tree import Source, current_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOMS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/guest/")
+FOLDERS_WITH_SECRETS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/guest/")
 """Where peers show secrets, or ids that cannot be guessed: there, a name that could be a secret's counts as one."""
-ELSEWHERE = re.compile(
+ANYWHERE_SECRET_NAME = re.compile(
     r"(?:^|_)(?:secret|token|password|passphrase|credential|digest|hexdigest|h?mac|nonce|verifier|signature|proof|pepper|cookie|api_?key)s?$",
     re.IGNORECASE,
 )
 """In all other code, names that are hardly ever anything else."""
-SECRET = re.compile(
+SECRET_NAME = re.compile(
     r"(?:^|_)(?:secret|token|password|digest|hexdigest|pbkdf2_hmac|h?mac|nonce|verifier|signature|sign|proof|pepper|state|key|cookie|code|mark|ticket"
     r"|assertion)s?$",
     re.IGNORECASE,
 )
 """Names, by their last word, of what could be a secret, or what is made of one."""
 
-NO_SECRET = {
+NOT_SECRET = {
     (
         "actors/guest/guest_messages.py",
         "heard.ticket == request.ticket",
@@ -66,7 +66,7 @@ NO_SECRET = {
 }
 """Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
 
-COMPARED = {
+CONSTANT_TIME_COMPARISONS = {
     ("auth/testing/fake_auth_endpoints.py", "_equal_in_constant_time"): 1,
     ("actors/ensemble/session_router.py", "read"): 1,
     ("auth/shared_secrets.py", "_equal_in_constant_time"): 1,
@@ -100,25 +100,25 @@ def compared(sources: list[Source]) -> Iterator[tuple[str, str]]:
         for node in source.nodes:
             if isinstance(node, ast.Compare) and any(isinstance(each, ast.Eq | ast.NotEq) for each in node.ops):
                 sides = [node.left, *node.comparators]
-                names = SECRET if source.path.startswith(ROOMS) else ELSEWHERE
+                names = SECRET_NAME if source.path.startswith(FOLDERS_WITH_SECRETS) else ANYWHERE_SECRET_NAME
                 constant = any(isinstance(each, ast.Constant) for each in sides)
-                if not constant and any(is_called_so(each, names) for each in sides):
+                if not constant and any(has_secret_name(each, names) for each in sides):
                     yield source.path, ast.unparse(node)
 
 
-def is_called_so(node: ast.expr, names: re.Pattern[str] = SECRET) -> bool:
+def has_secret_name(node: ast.expr, names: re.Pattern[str] = SECRET_NAME) -> bool:
     """Whether a name in an expression, but for the arguments of calls, is that of a secret."""
     match node:
         case ast.Name(id=name):
             return names.search(name) is not None
         case ast.Call(func=ast.Attribute(value=value, attr="encode" | "decode" | "lower" | "upper" | "strip" | "get")):
-            return is_called_so(value, names)
+            return has_secret_name(value, names)
         case ast.Attribute(attr=name):
             return names.search(name) is not None
         case ast.Call(func=inner) | ast.Subscript(value=inner) | ast.Await(value=inner):
-            return is_called_so(inner, names)
+            return has_secret_name(inner, names)
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return any(is_called_so(each, names) for each in parts)
+            return any(has_secret_name(each, names) for each in parts)
         case _:
             return False
 
@@ -149,17 +149,17 @@ def writers(sources: list[Source]) -> set[str]:
 
 @pytest.fixture(name="sources", scope="module")
 def _sources() -> list[Source]:
-    return standing(Path(__file__).parents[2]).sources
+    return current_tree(Path(__file__).parents[2]).sources
 
 
-def test_what_could_be_a_secret_is_not_compared_by_its_first_difference(sources: list[Source]) -> None:
+def test_a_possible_secret_is_not_compared_by_equality(sources: list[Source]) -> None:
     found = set(compared(sources))
-    assert found - set(NO_SECRET) == set(), "compare with hmac.compare_digest, or say in the table why it is no secret"
-    assert set(NO_SECRET) - found == set(), "these are gone: take them out of the table"
+    assert found - set(NOT_SECRET) == set(), "compare with hmac.compare_digest, or say in the table why it is no secret"
+    assert set(NOT_SECRET) - found == set(), "these are gone: take them out of the table"
 
 
-def test_what_a_peer_has_shown_is_compared_in_constant_time(sources: list[Source]) -> None:
-    assert dict(constant_time(sources)) == COMPARED
+def test_secrets_from_peers_are_compared_in_constant_time(sources: list[Source]) -> None:
+    assert dict(constant_time(sources)) == CONSTANT_TIME_COMPARISONS
 
 
 def test_private_files_are_made_in_one_place(sources: list[Source]) -> None:
@@ -181,12 +181,12 @@ def test_private_files_are_made_in_one_place(sources: list[Source]) -> None:
         "await self.state() == back",
     ],
 )
-def test_a_comparison_that_tells_by_the_clock_is_seen(bad: str) -> None:
+def test_a_comparison_that_leaks_timing_is_found(bad: str) -> None:
     assert list(compared([Source("auth/x.py", "greenroom.auth.x", f"def f():\n    return {bad}\n")])) != []
 
 
 @pytest.mark.parametrize("bad", ["token == shown", "shown.api_key != self._secret", "digest(one) == kept"])
-def test_a_secret_is_seen_in_every_room(bad: str) -> None:
+def test_a_secret_is_found_in_every_room(bad: str) -> None:
     for path in ("actors/x.py", "src/greenroom/x.py", "supervision/x.py"):
         assert list(compared([Source(path, "greenroom.x", f"def f():\n    return {bad}\n")])) != [], path
 
@@ -194,5 +194,5 @@ def test_a_secret_is_seen_in_every_room(bad: str) -> None:
 @pytest.mark.parametrize(
     "fine", ["token == ''", "kind == 'secret'", "hmac.compare_digest(token, shown)", "len(token) == n"]
 )
-def test_a_comparison_that_tells_nothing_is_let_alone(fine: str) -> None:
+def test_a_comparison_that_leaks_nothing_is_allowed(fine: str) -> None:
     assert list(compared([Source("auth/x.py", "greenroom.auth.x", f"def f():\n    return {fine}\n")])) == []

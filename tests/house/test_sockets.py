@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from .tree import Source, standing
+from .tree import Source, current_tree
 
 LISTENERS = {
     "actors/guest/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
     "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it shows a snapshot and takes no word",
-    "supervision/acceptor.py": "for what listens on behalf of others, which are in `CALLERS`",
+    "supervision/acceptor.py": "for what listens on behalf of others, which are in `INDIRECT_LISTENERS`",
     "supervision/cluster/thespian_patches.py": "a probe, closed again: whether a port is free",
     "supervision/cluster/thespian_system.py": "a probe, closed again: whether an address is this machine's",
     "transports/listening_sockets.py": "the HTTP listener: Host and Origin are checked, and a provider asks who it is; between workers, a socket in a folder of the user's, mode 0600, which wants a secret shown",
 }
 """Modules that bind a socket, and what is between it and who finds it."""
 
-CALLERS = {
+INDIRECT_LISTENERS = {
     "auth/client/interactive_flows.py": "on 127.0.0.1, while a login is under way; a state that cannot be guessed, once; the page is fixed, and nothing in it runs",
     "auth/testing/fake_auth_server.py": "for tests, on 127.0.0.1: an authorization server that lets every user sign in",
     "src/greenroom/testing/faulty_routes.py": "for tests, on 127.0.0.1: a way to a server, which looks at who comes itself",
@@ -30,8 +30,8 @@ CALLERS = {
 PAGES = {"auth/client/interactive_flows.py", "auth/testing/fake_auth_endpoints.py"}
 """Modules that serve HTML: each escapes all that it shows, and sends a policy by which nothing may run."""
 
-BINDS = {"bind"}
-LISTENS = {"start_server", "start_unix_server", "create_server", "create_unix_server", "tcp_sockets", "unix_socket"}
+BIND_CALLS = {"bind"}
+LISTEN_CALLS = {"start_server", "start_unix_server", "create_server", "create_unix_server", "tcp_sockets", "unix_socket"}
 
 
 def calls(source: Source, names: set[str]) -> bool:
@@ -50,22 +50,22 @@ def calls(source: Source, names: set[str]) -> bool:
 
 @pytest.fixture(name="sources", scope="module")
 def _sources() -> list[Source]:
-    return standing(Path(__file__).parents[2]).sources
+    return current_tree(Path(__file__).parents[2]).sources
 
 
-def test_each_module_that_binds_a_socket_says_who_may_come(sources: list[Source]) -> None:
-    assert {each.path for each in sources if calls(each, BINDS)} == set(LISTENERS)
+def test_each_module_that_binds_a_socket_is_listed(sources: list[Source]) -> None:
+    assert {each.path for each in sources if calls(each, BIND_CALLS)} == set(LISTENERS)
 
 
-def test_each_module_that_has_a_socket_listened_on_says_who_may_come(sources: list[Source]) -> None:
-    found = {each.path for each in sources if calls(each, LISTENS)}
-    assert found - set(LISTENERS) == set(CALLERS)
+def test_each_module_that_listens_through_another_is_listed(sources: list[Source]) -> None:
+    found = {each.path for each in sources if calls(each, LISTEN_CALLS)}
+    assert found - set(LISTENERS) == set(INDIRECT_LISTENERS)
 
 
-def test_each_module_that_serves_html_is_known(sources: list[Source]) -> None:
+def test_each_module_that_serves_html_is_listed(sources: list[Source]) -> None:
     assert {each.path for each in sources if "text/html" in each.text} == PAGES
 
 
 @pytest.mark.parametrize("new", ["sock.bind(('0.0.0.0', 80))", "probe.bind(x)", "asyncio.start_server(f, '0.0.0.0')"])
-def test_a_new_listener_is_seen(new: str) -> None:
-    assert calls(Source("auth/x.py", "greenroom.auth.x", f"{new}\n"), BINDS | LISTENS)
+def test_a_new_listener_is_found(new: str) -> None:
+    assert calls(Source("auth/x.py", "greenroom.auth.x", f"{new}\n"), BIND_CALLS | LISTEN_CALLS)

@@ -47,7 +47,7 @@ def test_a_test_that_may_end_before_it_asserts_is_refused(body: str) -> None:
         "assert [lambda: None]",
     ],
 )
-def test_a_test_that_returns_after_an_assertion_may(body: str) -> None:
+def test_a_return_after_an_assertion_is_allowed(body: str) -> None:
     assert suite.silent_returns(suite_of(f"def test_it(x):\n    {body}")) == []
     assert suite.silent_returns(suite_of("def helper():\n    return")) == []
 
@@ -65,7 +65,7 @@ def test_skips_are_refused(line: str) -> None:
     assert len(suite.skips(suite_of(line))) == 1
 
 
-def test_the_names_of_others_are_no_skips() -> None:
+def test_other_functions_called_skip_are_allowed() -> None:
     assert suite.skips(suite_of("self.skip(3)\nskip = 4\nwhite.skip()")) == []
 
 
@@ -104,7 +104,7 @@ def test_virtual_time_turns_of_the_loop_and_polls_are_allowed(text: str) -> None
     assert suite.sleeps(suite_of(text), {}) == []
 
 
-def test_a_sleep_needs_a_reason_and_a_reason_a_sleep() -> None:
+def test_a_sleep_needs_a_reason_and_an_unused_reason_is_refused() -> None:
     tree = suite_of("def test_it():\n    time.sleep(1)")
     name = "tests/a/test_b.py::test_it"
     assert len(suite.sleeps(tree, {name: "because"})) == 1
@@ -132,7 +132,7 @@ def test_other_marks_of_a_file_and_rows_of_a_test_are_allowed() -> None:
     assert suite.row_marks(suite_of(text)) == []
 
 
-def test_only_files_of_tests_are_looked_at() -> None:
+def test_only_test_files_are_checked() -> None:
     text = "import time\ndef test_it():\n    time.sleep(1)\n    return"
     for path in ("tests/a/programs/slow.py", "benchmarks/test_x.py", "tests/a/test_b.txt"):
         assert [wrong for rule in suite.RULES[:2] for wrong in rule(Tree({path: text}))] == []
@@ -158,7 +158,7 @@ def test_a_package_without_a_row_and_a_wrong_folder_of_tests_are_refused() -> No
     ]
 
 
-def test_a_name_with_an_address_is_refused() -> None:
+def test_a_test_id_with_a_memory_address_is_refused() -> None:
     known, unknown = (SimpleNamespace(nodeid=f"tests/a/test_b.py::test_it[{id}]") for id in ("1", "<object at 0x7f>"))
     stable_ids.pytest_collection_modifyitems([cast("pytest.Item", known)])
     with pytest.raises(pytest.UsageError, match=r"write other `ids` for tests/a/test_b\.py::test_it$"):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .tree import Source, standing
+from .tree import Source, current_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SPELT: Final = {"visible", "escaped_for_terminal", "spelt", "spelt_in_json"}
+ESCAPING: Final = {"visible", "escaped_for_terminal", "spelt", "spelt_in_json"}
 WRITERS: Final = {
     *("print", "pprint", "input"),
     *("sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines", "sys.stderr.writelines"),
@@ -38,7 +38,7 @@ ALLOWED: Final = {
     ("src/greenroom/cli/target_client.py", "logging.basicConfig"): "the same handler",
     ("src/greenroom/cli/call_command.py", "sys.stdout.buffer.write"): "bytes, where stdout is no terminal",
 }
-LEFT_OUT: Final = ("src/greenroom/testing/",)
+NOT_CHECKED: Final = ("src/greenroom/testing/",)
 """Programs that misbehave for tests."""
 
 
@@ -55,15 +55,15 @@ def written(source: Source) -> Iterator[tuple[int, str]]:
                 for each in ast.walk(node)
                 if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
             }
-            if not inside & SPELT:
+            if not inside & ESCAPING:
                 yield node.lineno, name
 
 
-def test_what_is_written_to_a_terminal_is_made_visible(root: Path) -> None:
+def test_text_for_a_terminal_is_made_visible(root: Path) -> None:
     found = {
         (source.path, name): line
-        for source in standing(root).sources
-        if not source.path.startswith(LEFT_OUT)
+        for source in current_tree(root).sources
+        if not source.path.startswith(NOT_CHECKED)
         for line, name in written(source)
     }
     assert {f"{path}:{line}: {name}" for (path, name), line in found.items() if (path, name) not in ALLOWED} == set()
@@ -82,5 +82,5 @@ def test_what_is_written_to_a_terminal_is_made_visible(root: Path) -> None:
         ("os.write(2, f'{visible(text)}'.encode())", []),
     ],
 )
-def test_the_rule_sees_them(line: str, complaints: list[str]) -> None:
+def test_unescaped_output_is_found(line: str, complaints: list[str]) -> None:
     assert [name for _, name in written(Source("auth/a.py", "greenroom.auth.a", line))] == complaints

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOMS = ("actors", "auth", "supervision", "transports")
 """The packages that stand at the repository's root."""
 
-DOOR = "src/greenroom"
+FRONT_DOOR_FOLDER = "src/greenroom"
 
 PARTS = {
     "greenroom": {*ROOMS, "cli", "config", "protocol", "pytest_plugin"},
@@ -170,18 +170,18 @@ def parsed(path: str, text: str) -> ast.Module:
 
 
 @cache
-def standing(root: Path) -> Tree:
+def current_tree(root: Path) -> Tree:
     """The repository as it stands, read once for all modules of tests."""
     return Tree.of(root)
 
 
 def forget() -> None:
     """Drop all that was read and parsed. pytest holds the trees themselves for longer, in cycles, so they are emptied."""
-    if standing.cache_info().currsize:
-        house = standing(Path(__file__).parents[2])
+    if current_tree.cache_info().currsize:
+        house = current_tree(Path(__file__).parents[2])
         for each in (*house.sources, house):
             vars(each).clear()
-    standing.cache_clear()
+    current_tree.cache_clear()
     parsed.cache_clear()
 
 
@@ -190,7 +190,7 @@ def module_of(path: str) -> str | None:
     pure = PurePosixPath(path)
     if pure.suffix != ".py":
         return None
-    if path.startswith(f"{DOOR}/"):
+    if path.startswith(f"{FRONT_DOOR_FOLDER}/"):
         parts = pure.with_suffix("").parts[1:]
     elif pure.parts[0] in ROOMS:
         parts = ("greenroom", *pure.with_suffix("").parts)

@@ -51,12 +51,7 @@ from greenroom.supervision.behaviours.task import Completed, Exited, Task
 from greenroom.supervision.introspect import get_state, resume, suspend
 from greenroom.supervision.kernel import links
 from greenroom.supervision.supervisors.child_spec import MaxChildren
-from greenroom.supervision.task_supervisor import (
-    TaskSupervisor,
-    supervise_job,
-    supervise_task,
-    supervise_task_alone,
-)
+from greenroom.supervision.task_supervisor import TaskSupervisor, supervise_job, supervise_task, supervise_task_alone
 
 if TYPE_CHECKING:
     from greenroom.supervision import Node

@@ -464,7 +464,9 @@ class ChildStdin:
         data = frame if frame.endswith(b"\n") else frame + b"\n"
         if self._descriptor is None or self._frames:
             if self._waiting >= self._limit:
-                raise WireFull(f"{self._waiting:,} bytes are queued for a server that does not read; this message was not accepted")
+                raise WireFull(
+                    f"{self._waiting:,} bytes are queued for a server that does not read; this message was not accepted"
+                )
             self._waiting += len(data)
             self._frames.append((data, id))
             return

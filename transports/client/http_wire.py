@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, MessageLimits
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
-from .errors import (
-    ConnectFailed,
-    HttpError,
-    NotMcp,
-    SessionGone,
-    TransportError,
-    WireFull,
-    instance_of,
-    is_not_done,
-)
+from .errors import ConnectFailed, HttpError, NotMcp, SessionGone, TransportError, WireFull, instance_of, is_not_done
 from .interfaces import FixedHeaders, Inbound, InvalidMessage, StreamGap, UnansweredRequest, process_of, unread_mails
 from .outgoing_requests import MessagePost, RequestPost
 from .session_requests import LegacySseStream, SessionDelete, SessionPing, StandaloneStream

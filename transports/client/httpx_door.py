@@ -92,11 +92,11 @@ class HttpxCarrier:
         self._timeout = httpx.Timeout(None, connect=settings.connect_timeout)
         self._running: dict[HttpxRequest, None] = {}
 
-    def start(self, outgoing: OutgoingRequest) -> None:
+    def start(self, request: OutgoingRequest) -> None:
         """Send a request in its own task."""
-        running = outgoing.in_flight = HttpxRequest(outgoing)
+        running = request.in_flight = HttpxRequest(request)
         self._running[running] = None
-        running.task = outgoing.wire.task(self._send_in_turn(running))
+        running.task = request.wire.task(self._send_in_turn(running))
         running.task.add_done_callback(lambda _: self._running.pop(running, None))
 
     async def _send_in_turn(self, running: HttpxRequest) -> None:

@@ -1,9 +1,8 @@
 """Outgoing HTTP requests of a wire: messages, each in a POST of its own, and the replies to them.
 
-A request is authenticated, retried once after a 401 and once after a 403 if there are other credentials, and follows redirects. A message
-is acknowledged, or answered by one JSON text or by an event stream that contains the reply and what precedes it. A stream that breaks
-before the reply is resumed by a GET with the last event id, if the server sent ids. A POST is sent a second time only if it was refused and
-surely not executed (`is_not_done`).
+A request is authenticated, retried once after a 401 and once after a 403 if there are other credentials, and follows redirects. A message is acknowledged, or
+answered by one JSON text or by an event stream that contains the reply and what precedes it. A stream that breaks before the reply is resumed by a GET with the
+last event id, if the server sent ids. A POST is sent a second time only if it was refused and surely not executed (`is_not_done`).
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ class Poisoned:
 class PoisonedWire(CommandWire):
     """Reads an answer, and does what it demands."""
 
-    def _deliver(self, heard: list[InboundItem]) -> None:
-        for each in heard:
+    def _deliver(self, items: list[InboundItem]) -> None:
+        for each in items:
             if isinstance(each, JsonRpcResponse):
                 for block in each.result.get("content", ()):
                     _swallow(block.get("text", ""))
-        super()._deliver(heard)
+        super()._deliver(items)
 
 
 def _swallow(text: str) -> None:

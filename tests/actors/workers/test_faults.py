@@ -234,9 +234,7 @@ async def test_tasks_that_a_tool_leaves_behind_end_with_its_call(services: FakeS
 
 
 @pytest.mark.row("TF-19", "TF-23")
-async def test_an_exit_signal_cancels_an_async_tool_without_a_reply(
-    services: FakeServices, runner: JobRunner
-) -> None:
+async def test_an_exit_signal_cancels_an_async_tool_without_a_reply(services: FakeServices, runner: JobRunner) -> None:
     ended: list[bool] = []
 
     async def waits(ctx: Context) -> str:

@@ -46,9 +46,7 @@ async def test_a_prompt_may_be_a_text_messages_or_all_of_it(services: FakeServic
 
 
 @pytest.mark.row("RG-11", "WC-18")
-async def test_arguments_of_a_prompt_are_converted_to_their_hints(
-    services: FakeServices, runner: JobRunner
-) -> None:
+async def test_arguments_of_a_prompt_are_converted_to_their_hints(services: FakeServices, runner: JobRunner) -> None:
     async def plan(city: str, days: int = 2, loud: bool = False) -> str:  # noqa: FBT001, FBT002 - it is about such hints
         return f"{city} {days + 1} {loud}"
 

@@ -103,7 +103,10 @@ MADE: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "auth of a wrong kind": (lambda: Client("https://x.example/mcp", auth=WRONG), ("a token, OAuth(…)", "int")),
     "a header with a line": (lambda: Client("https://x.example/mcp", headers={"A": "b\nc"}), ("A",)),
     "a secret without a client": (lambda: OAuth(client_secret="x"), ("client_secret and key need client_id",)),
-    "half of the endpoints": (lambda: OAuth(token_endpoint="https://x.example"), ("both authorization_endpoint and token_endpoint, or neither",)),
+    "half of the endpoints": (
+        lambda: OAuth(token_endpoint="https://x.example"),
+        ("both authorization_endpoint and token_endpoint, or neither",),
+    ),
     "a port that is none": (lambda: OAuth(port=70000), ("0 to 65535", "70000")),
     "a client document without a path": (
         lambda: OAuth(client_metadata_url="https://x.example"),

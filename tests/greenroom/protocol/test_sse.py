@@ -68,7 +68,9 @@ _DATA = st.binary(max_size=30).map(lambda data: data.replace(b"\r", b"\n"))
 
 
 @given(st.lists(st.tuples(_TEXT, _DATA, _TEXT)), st.lists(st.integers(0, 10_000)))
-def test_encoded_events_are_parsed_back_however_the_stream_is_cut(events: list[tuple[str, bytes, str]], cuts: list[int]) -> None:
+def test_encoded_events_are_parsed_back_however_the_stream_is_cut(
+    events: list[tuple[str, bytes, str]], cuts: list[int]
+) -> None:
     stream = b"".join(encode_event(id, data, name) + KEEP_ALIVE for id, data, name in events)
     last = ""
     expected: list[SseEvent] = []

@@ -303,7 +303,11 @@ def dependency() -> str:
     ("hint", "default", "why"),
     [
         (int, Field(exclude=True), r"x: Field\(exclude=…\) has no effect on a parameter"),
-        (int, Field(validation_alias=AliasChoices("a", "b")), r'AliasChoices is no argument name.*Field\(alias="one_name"\)'),
+        (
+            int,
+            Field(validation_alias=AliasChoices("a", "b")),
+            r'AliasChoices is no argument name.*Field\(alias="one_name"\)',
+        ),
         (int, Field(serialization_alias="a"), r"serialization_alias is for output.*Field\(alias=…\)"),
         (int, Field(3, le=2), "the default of x, 3, does not fit its hint"),
         (list[Annotated[int, Field(alias="a")]], REQUIRED, "pydantic would ignore a part of it: The 'alias' attribute"),

@@ -26,9 +26,7 @@ from greenroom import (
     TemplateOptions,
     ToolOptions,
 )
-from greenroom import (
-    decorators as words,
-)
+from greenroom import decorators as words
 from greenroom.actors import handlers as options
 from greenroom.actors.company import UnknownSession
 from greenroom.actors.server_registry import ServerRegistry

@@ -17,22 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.supervision.cluster import (
-    bootstrap as inherited,
-)
-from greenroom.supervision.cluster import (
-    crash_output,
-    os_processes,
-)
-from greenroom.supervision.cluster import (
-    crash_output as output,
-)
-from greenroom.supervision.cluster import (
-    daemon_protocol as protocol,
-)
-from greenroom.supervision.cluster import (
-    node_main as mains,
-)
+from greenroom.supervision.cluster import bootstrap as inherited
+from greenroom.supervision.cluster import crash_output, os_processes
+from greenroom.supervision.cluster import crash_output as output
+from greenroom.supervision.cluster import daemon_protocol as protocol
+from greenroom.supervision.cluster import node_main as mains
 from greenroom.supervision.cluster import thespian_patches as hardening
 from greenroom.supervision.cluster.bootstrap import DeathPipe, is_application_gone
 from greenroom.supervision.cluster.node_records import NodeLost, ProcessEnding, signal_name

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.supervision import (
-    GenServer,
-    LoopBlocked,
-    Node,
-    Options,
-    start,
-)
+from greenroom.supervision import GenServer, LoopBlocked, Node, Options, start
 
 from .faulty_servers import Breaks, turns
 

@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.supervision import (
-    MailboxFull,
-    Options,
-    demonitor,
-    kill,
-    monitor,
-    request,
-    start,
-)
+from greenroom.supervision import MailboxFull, Options, demonitor, kill, monitor, request, start
 from greenroom.supervision.introspect import get_state, replace_state, resume, suspend
 from greenroom.supervision.statem import (
     POSTPONE,

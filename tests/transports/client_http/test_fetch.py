@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom.transports.client.errors import (
-    ConnectFailed,
-    ConnectionLost,
-    NotMcp,
-    ResponseTooLarge,
-    SilentTooLong,
-)
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, NotMcp, ResponseTooLarge, SilentTooLong
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard
 
