@@ -1,12 +1,10 @@
 """Limits on threads: how many calls of one tool, and of one principal, run in threads at a time.
 
-A call waits until both limits have room, and holds neither slot before. So forty slow calls of one tool delay no
-other tool, and one principal's flood holds no slot that another could use. Principals that wait for one tool take
-turns, and so do the tools that one principal waits for. A slot is released when the thread has really ended, not when
-its call was cancelled: a thread that never returns costs its own tool and its own principal one slot each.
+A call waits until both limits have room, and holds neither slot before. So forty slow calls of one tool delay no other tool, and one principal's flood holds no
+slot that another could use. Principals that wait for one tool take turns, and so do the tools that one principal waits for. A slot is released when the thread
+has really ended, not when its call was cancelled: a thread that never returns costs its own tool and its own principal one slot each.
 
-The object belongs to a company and runs in its loop. No process owns it, since a slot must outlive the worker that
-took it.
+The object belongs to a company and runs in its loop. No process owns it, since a slot must outlive the worker that took it.
 """
 
 from __future__ import annotations

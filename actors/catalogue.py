@@ -1,9 +1,8 @@
 """The catalogue of a company: everything that is registered, as an immutable snapshot, and which peers may use it.
 
-Readers take `catalogue_ref.current` and keep it while their call lasts; it never changes under them. A writer makes a
-new catalogue and publishes it by one assignment, so half a change can never be seen, even if the writer dies. The
-reference belongs to the company, so registrations survive a crash of the registrar, which is the only writer while
-the company runs.
+Readers take `catalogue_ref.current` and keep it while their call lasts; it never changes under them. A writer makes a new catalogue and publishes it by one
+assignment, so half a change can never be seen, even if the writer dies. The reference belongs to the company, so registrations survive a crash of the
+registrar, which is the only writer while the company runs.
 """
 
 from __future__ import annotations

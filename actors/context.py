@@ -1,9 +1,8 @@
 """The context of a call (`ctx`): facts about the call and its client, and messages and questions to the client.
 
-It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. Notifications (`progress`,
-`log`, `notify`) are sent at once, and may be awaited or not. Questions (`sample`, `elicit`, `roots`, `request`) are
-awaited, in a plain thread through `wait`. After the call, notifications are no-ops that return False, and questions
-raise `CallEnded`.
+It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. Notifications (`progress`, `log`, `notify`) are sent at once, and
+may be awaited or not. Questions (`sample`, `elicit`, `roots`, `request`) are awaited, in a plain thread through `wait`. After the call, notifications are
+no-ops that return False, and questions raise `CallEnded`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A user's function and its options, checked once: async or not, where the context goes, and where it runs.
 
-Everything that can be wrong with a function is reported at registration, with what to write instead. Nothing here
-runs it: `worker.call_handler` does.
+Everything that can be wrong with a function is reported at registration, with what to write instead. Nothing here runs it: `worker.call_handler` does.
 """
 
 from __future__ import annotations

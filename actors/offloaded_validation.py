@@ -1,9 +1,8 @@
 """Validation of a peer's values against schemas, in a thread when it takes long.
 
-A check runs on the event loop first, with a budget of some milliseconds, which is enough for nearly all. One that
-exceeds it starts again in a thread, with a larger budget, and releases the interpreter lock regularly. There is one
-such thread, since each further busy one would cost the loop another turn of the lock. Each peer has one check in its
-queue, so a peer with expensive schemas delays another peer by one check, not by all of its own.
+A check runs on the event loop first, with a budget of some milliseconds, which is enough for nearly all. One that exceeds it starts again in a thread, with a
+larger budget, and releases the interpreter lock regularly. There is one such thread, since each further busy one would cost the loop another turn of the lock.
+Each peer has one check in its queue, so a peer with expensive schemas delays another peer by one check, not by all of its own.
 """
 
 from __future__ import annotations

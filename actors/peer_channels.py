@@ -1,9 +1,8 @@
 """The peer channel of a call, and the session's open questions: messages from handlers to the peer, and the peer's replies.
 
-A message is encoded in the handler's own process, so one that cannot be encoded is the handler's error; the session
-only decides on which stream it goes. A question that needs a capability which the peer has not declared is refused
-before anything is sent. Each question ends once: by the reply, its deadline, the end of its call, or the end of the
-session.
+A message is encoded in the handler's own process, so one that cannot be encoded is the handler's error; the session only decides on which stream it goes. A
+question that needs a capability which the peer has not declared is refused before anything is sent. Each question ends once: by the reply, its deadline, the
+end of its call, or the end of the session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Questions of a server to its client: sampling, elicitation and roots, as methods that return an awaitable.
 
-Python discards a coroutine that is not awaited with only a warning on stderr, and the handler would go on with a
-coroutine in place of the user's answer: it fails no `if`, and matches no case. `AwaitableQuestion` raises
-`NotAwaited` where it is used like an answer.
+Python discards a coroutine that is not awaited with only a warning on stderr, and the handler would go on with a coroutine in place of the user's answer: it
+fails no `if`, and matches no case. `AwaitableQuestion` raises `NotAwaited` where it is used like an answer.
 """
 
 from __future__ import annotations

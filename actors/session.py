@@ -1,9 +1,8 @@
 """A session's process: one peer's agreed revision and capabilities, its calls in flight, its questions and its tasks.
 
-Transports call it (`request`, `notify`, `respond`, `listen`, `end`); workers, task processes and timers send it
-messages. It never runs user code and never waits: each request becomes a call in a worker, and each call gets one
-reply (`session_calls`). When the session dies, its workers are ended, its streams are closed, and waiting callers get
-`ProcessExited`.
+Transports call it (`request`, `notify`, `respond`, `listen`, `end`); workers, task processes and timers send it messages. It never runs user code and never
+waits: each request becomes a call in a worker, and each call gets one reply (`session_calls`). When the session dies, its workers are ended, its streams are
+closed, and waiting callers get `ProcessExited`.
 """
 
 from __future__ import annotations

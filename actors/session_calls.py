@@ -1,9 +1,8 @@
 """The calls of one session: each runs in a worker and gets exactly one reply.
 
-This is part of the session's process, which owns the table. Workers send their job's reply to the session; timers
-send deadlines. A cancelled call's flag is raised at once, and its worker gets an exit signal after a grace period;
-the reply waits for neither. When a worker dies without a reply, the session replies with a general error; the details
-are in the reports.
+This is part of the session's process, which owns the table. Workers send their job's reply to the session; timers send deadlines. A cancelled call's flag is
+raised at once, and its worker gets an exit signal after a grace period; the reply waits for neither. When a worker dies without a reply, the session replies
+with a general error; the details are in the reports.
 """
 
 from __future__ import annotations

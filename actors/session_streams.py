@@ -1,9 +1,8 @@
 """The streams of one session, as SSE needs them: numbered events, kept for readers that reconnect.
 
-`g0` carries messages that belong to no request. Each call that sends a message before its reply has a stream of its
-own (`p1`, `p2` and so on), which ends with the reply. Each stream keeps its newest events, bounded by count and by
-bytes, and so does the session as a whole. The session's process writes, and readers' tasks read. When the process
-dies, `on_exit` ends all streams, with the error replies that they owe.
+`g0` carries messages that belong to no request. Each call that sends a message before its reply has a stream of its own (`p1`, `p2` and so on), which ends with
+the reply. Each stream keeps its newest events, bounded by count and by bytes, and so does the session as a whole. The session's process writes, and readers'
+tasks read. When the process dies, `on_exit` ends all streams, with the error replies that they owe.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The supervisor of a company's sessions, which is also the only list of them.
 
-Sessions are temporary: a peer whose session has ended has to begin a new one, under another id. The limits on
-sessions (of all, and of one caller) are checked in this process, so two peers that arrive at the same moment cannot
-both get the last place, and a refused session costs nothing.
+Sessions are temporary: a peer whose session has ended has to begin a new one, under another id. The limits on sessions (of all, and of one caller) are checked
+in this process, so two peers that arrive at the same moment cannot both get the last place, and a refused session costs nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The settings of a server: one frozen value, whose limits are checked when it is made.
 
-A wrong value is refused where it was written, before anything starts. Times are seconds; None means no limit where it
-is allowed.
+A wrong value is refused where it was written, before anything starts. Times are seconds; None means no limit where it is allowed.
 """
 
 from __future__ import annotations

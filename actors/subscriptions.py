@@ -1,12 +1,10 @@
 """The process that announces changes to sessions: changed lists to all, changed resources to those that subscribed.
 
-Sessions join it; any process may cast `changed` and `updated`. Changes are collected for a moment, so that a hundred
-registrations are one `list_changed` and a hot resource one `updated`. Memory is bounded by the subscriptions, limited
-for each session, and by the mailbox. A change that found the mailbox full leaves a gap, and after a gap each session
-is notified of everything that it waits for.
+Sessions join it; any process may cast `changed` and `updated`. Changes are collected for a moment, so that a hundred registrations are one `list_changed` and a
+hot resource one `updated`. Memory is bounded by the subscriptions, limited for each session, and by the mailbox. A change that found the mailbox full leaves a
+gap, and after a gap each session is notified of everything that it waits for.
 
-The subscriptions are kept in a `SubscriptionTable` that outlives this process, so its successor goes on with them. A
-session that dies is removed.
+The subscriptions are kept in a `SubscriptionTable` that outlives this process, so its successor goes on with them. A session that dies is removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A supervisor that starts only when its predecessor's children are gone: a company's own, and that of its listeners.
 
-A killed supervisor leaves children that end in order, which takes a moment; until then they hold the company's names
-and its sockets. A successor that started earlier would find those taken, and its own supervisor would soon give up on
-it.
+A killed supervisor leaves children that end in order, which takes a moment; until then they hold the company's names and its sockets. A successor that started
+earlier would find those taken, and its own supervisor would soon give up on it.
 """
 
 from __future__ import annotations

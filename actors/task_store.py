@@ -1,8 +1,7 @@
 """Task stores: the interface, and the one in memory.
 
-A store is no process, and belongs to the company. Tasks' processes write their own record, all processes read.
-Reading is immediate, out of memory, so that peers may poll. Everything is called in the node's loop; a store with a
-thread of its own hides that.
+A store is no process, and belongs to the company. Tasks' processes write their own record, all processes read. Reading is immediate, out of memory, so that
+peers may poll. Everything is called in the node's loop; a store with a thread of its own hides that.
 """
 
 from __future__ import annotations

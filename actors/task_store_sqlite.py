@@ -2,9 +2,8 @@
 
     server = Server("press", task_store=SqliteTasks("tasks.db"))
 
-The loop never waits for the disk. Records wait in a table with one slot for each task, where the newest replaces the
-one before; the thread takes all of them and writes them as one transaction. So nothing grows when the disk is slow,
-and a flood becomes few writes.
+The loop never waits for the disk. Records wait in a table with one slot for each task, where the newest replaces the one before; the thread takes all of them
+and writes them as one transaction. So nothing grows when the disk is slow, and a flood becomes few writes.
 
 No peer gets an outcome that a restart would take back: readers see an end once it is on disk, and a task's id is sent
 once its record is. When the disk fails, a new task is refused; the end of one is shown all the same, kept in memory,

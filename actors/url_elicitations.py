@@ -1,8 +1,7 @@
 """The URL elicitations of one session: pages that its user was sent to and is not known to have finished.
 
-Each registers the session's process under the elicitation's id, so any process that learns of the end finds the one
-session to tell. The names go with the process, however it ends. Their number is limited; the oldest is forgotten
-first.
+Each registers the session's process under the elicitation's id, so any process that learns of the end finds the one session to tell. The names go with the
+process, however it ends. Their number is limited; the oldest is forgotten first.
 """
 
 from __future__ import annotations

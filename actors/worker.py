@@ -1,9 +1,8 @@
 """A worker's code: run one job, and send the session its reply or error exactly once.
 
-A result is fitted to the revision and encoded here, so one that cannot be sent crashes this worker and not the
-session. `McpError` and `ToolError` are replies. Anything else, `SystemExit` and `KeyboardInterrupt` included, gets a
-general reply and then crashes this process, so that the reports hold the exception. A worker that is killed sends
-nothing; the session, which is linked to it, replies then.
+A result is fitted to the revision and encoded here, so one that cannot be sent crashes this worker and not the session. `McpError` and `ToolError` are replies.
+Anything else, `SystemExit` and `KeyboardInterrupt` included, gets a general reply and then crashes this process, so that the reports hold the exception. A
+worker that is killed sends nothing; the session, which is linked to it, replies then.
 """
 
 from __future__ import annotations

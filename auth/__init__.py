@@ -1,7 +1,6 @@
 """Authentication: identifies the callers of a server, and logs a client in at other servers.
 
 Tokens are verified and obtained here. `greenroom.actors` decides which actor acts for which principal.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 The provider identifies the caller and words the refusal. Failures are limited per source address and per claimed identity, so that neither one source
 nor many sources can go on guessing. Credentials that were valid recently are admitted even while their source is limited: all users behind one proxy or
 in one office share an address. Logs contain the kind of a failure, a detail and the source; credentials are redacted.
-
 """
 
 from __future__ import annotations

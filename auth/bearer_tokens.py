@@ -9,7 +9,6 @@
     BearerAuth(introspection=Introspection(…), audience=…)
 
 `audience` is required: without it, a server would accept tokens that were issued for other servers. `audience=None` switches the check off.
-
 """
 
 from __future__ import annotations

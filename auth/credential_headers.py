@@ -1,7 +1,6 @@
 """Credentials in HTTP headers: read from requests, and `WWW-Authenticate` challenges in responses. Pure, bounded, and never quoting a credential.
 
 Header names are the lower-cased ones of `AuthRequest`; the three `extract_` functions accept any case, for programs that call them.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The caller says which algorithms are accepted, never the token. A key belongs to one family, and the algorithm must be an accepted one of that family: so a
 public key is never taken for an HMAC secret. `none` is not supported, and no key is fetched from a URL in a token.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 `IntrospectionProcess` merges simultaneous requests for one token into a single one and limits how many run at a time. The cache is bounded, expires with
 the token, and is keyed by a digest, so that memory contains no tokens. It outlives the process: after a crash it is still used.
-
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@
 
 With `keys`, `key` or `introspection`, a token must be verified, come from one of these issuers, name this resource as its audience, and have
 `required_scopes`. With an `authorizer`, that function decides instead: it gets the token, this object and the request.
-
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@
     APIKeyAuth({"k-123…": {"subject": "ci", "scopes": ["deploy"]}})
     APIKeyAuth({hash_key(key, pepper): {"subject": "ci"}}, hash_keys=True, pepper=pepper)
     APIKeyAuth(verifier=look_it_up)
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A node for synchronous programs: it runs in its own thread, and any other thread may call into it.
 
-The thread is a daemon: a handler that blocks for ever can prevent the orderly stop, whose error then says where it hangs,
-but not the exit of the program.
+The thread is a daemon: a handler that blocks for ever can prevent the orderly stop, whose error then says where it hangs, but not the exit of the program.
 """
 
 from __future__ import annotations

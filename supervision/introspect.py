@@ -1,8 +1,7 @@
 """Introspection of running servers, as OTP's `sys`: state, suspension, status, snapshots, traces and statistics.
 
-Reading or replacing a state is a system message, handled between two messages of the server. It waits behind earlier
-messages, but a suspended server handles it; no callback sees it, and an event timeout is not affected. It is made for
-debugging, tests and repairs, not for programs to rely on.
+Reading or replacing a state is a system message, handled between two messages of the server. It waits behind earlier messages, but a suspended server handles
+it; no callback sees it, and an event timeout is not affected. It is made for debugging, tests and repairs, not for programs to rely on.
 
 The state of a server is its instance's fields: `vars()` and its slots. A state machine also has `state`.
 """

@@ -1,9 +1,8 @@
 """Registry: names beyond the node's own table, with unique or duplicate keys, values, and locks.
 
-The registry process owns the entries and monitors their owners. Registering is a call of that process; reading
-goes straight to its tables, which is safe because everything of a node runs in one thread. An entry of a dead or dying
-process is never returned. When the registry dies its entries are lost, and its supervisor restarts it empty: owners that
-need their entries register in their own `init`, and link to it.
+The registry process owns the entries and monitors their owners. Registering is a call of that process; reading goes straight to its tables, which is safe
+because everything of a node runs in one thread. An entry of a dead or dying process is never returned. When the registry dies its entries are lost, and its
+supervisor restarts it empty: owners that need their entries register in their own `init`, and link to it.
 
 Owners may be on other nodes, and lose their entries when their node is lost. A process on another node than the registry registers and locks
 by the same functions, and reads by a call: `await registry.call(Registry.lookup, key)`, where `registry` is `Ref(On("rooms", "home"))` or the

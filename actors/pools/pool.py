@@ -4,11 +4,8 @@
 
     drawing = Pool(size=4, memory=512 * MIB, cpu=20)
 
-    @server.tool(isolation=drawing)          # both of these share four processes
+    @server.tool(isolation=drawing)          # all tools with this pool share its four processes
     def render(svg: str) -> bytes: ...
-
-    @server.tool(isolation=drawing)
-    def crop(png: str, width: int) -> bytes: ...
 
 It is a value and owns nothing: each company with a handler that has it runs a pool of its own, by a `PoolScheduler`.
 """

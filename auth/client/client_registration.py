@@ -2,7 +2,6 @@
 
 The id is configured, or the URL of a client metadata document, or obtained by dynamic registration (RFC 7591). Registrations are stored by issuer, and used
 at no other issuer.
-
 """
 
 from __future__ import annotations

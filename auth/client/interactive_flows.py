@@ -1,7 +1,6 @@
 """Login flows with a user: the authorization code grant with a loopback redirect, and the device grant.
 
 Before a code is redeemed, the response is checked against the request: the state, and the issuer (RFC 9207), for error responses as well.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 `LoginProcess` owns one login. The credentials of all connections with an equal login method and store call it when there is no token, when the token is about
 to expire, or when the server refused it; otherwise they read its `LoginView` without a call. It stops when unused and is started again on demand. If it
 dies, calls in progress fail with a temporary `SignInError`, and the next one starts it again from the store.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A server without metadata is treated as one of revision 2025-03-26, whose authorization server is at its own root. The result is not cached here; the caller
 compares it with the previous one, since the authorization server of a resource can change.
-
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
 
 What is not configured is discovered: the authorization server, the client registration, the scopes. No user and no authorization server is asked before the
 MCP server requires a login.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Each request names the resource of the token (RFC 8707). A token is validated strictly, since it is sent on; other fields leniently. A refusal is final; an
 error that may pass is marked temporary.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Token stores: logins and client registrations in memory, in an encrypted file, or in the system's keyring.
 
 Entries are small JSON objects under keys. A caller that changes an entry holds its lock, which excludes other OS processes too for a file or a keyring.
-
 """
 
 from __future__ import annotations

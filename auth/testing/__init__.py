@@ -7,7 +7,6 @@
         token = idp.token(resource=url, scope="read")
 
 For tests only: its clients, codes and tokens are public attributes, and the function `consent` answers for the user.
-
 """
 
 from .fake_auth_records import (

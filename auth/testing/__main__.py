@@ -1,7 +1,6 @@
 """`python -m greenroom.auth.testing [PORT]`: the fake authorization server as a program on 127.0.0.1, until it gets a signal.
 
 Every user is `ann`, and every request is granted: it is only for trying out a client.
-
 """
 
 from __future__ import annotations

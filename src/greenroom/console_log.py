@@ -1,8 +1,7 @@
 """The access log of a program that serves: for people or as JSON lines, beside the program's own `logging` setup.
 
-If the program has set a handler on the root logger, that handler gets the access log, and none is added. Otherwise it is written to stderr, which
-may be a pipe that is never read (a host that starts servers need not read it): a line that does not fit at once is dropped and counted, since
-waiting would stop the server.
+If the program has set a handler on the root logger, that handler gets the access log, and none is added. Otherwise it is written to stderr, which may be a pipe
+that is never read (a host that starts servers need not read it): a line that does not fit at once is dropped and counted, since waiting would stop the server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The inspect socket: shows a program's process tree to its own user, from another terminal.
 
-It is off by default: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in any other program. The socket has
-mode 0600 in a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A connection gets one snapshot, taken without a message
-to any process; there are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a
-new socket.
+It is off by default: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in any other program. The socket has mode 0600 in
+a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A connection gets one snapshot, taken without a message to any process; there
+are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a new socket.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@
     class Notes(McpServer):
         name = "notes"
 
-                async def init(self, arg):                   # once for each session: its result is ctx.state
+        async def init(self, arg):                   # once for each session: its result is ctx.state
             return await open_notebook(arg)
 
         @tool
         async def add(self, ctx: Context, text: str) -> int: ...
 
-                async def read_resource(self, uri, ctx): ...  # every URI without a decorated method
+        async def read_resource(self, uri, ctx): ...  # every URI without a decorated method
 
     Notes.server("~/notes").run()
 

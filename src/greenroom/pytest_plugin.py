@@ -3,7 +3,6 @@
 An `async def` test marked `greenroom` (or every one, with `greenroom_mode = auto`) runs in an event loop of its own, on virtual time, inside an open node, and
 must leave nothing behind. Tests with a marker of another async plugin are left to that plugin. pytest imports this file at each start, so the engine is
 imported only when a test needs it.
-
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """GenServer: a process that keeps state and answers calls, one message at a time; and its base class, shared with GenStatem.
 
-The instance is the state. A client calls methods by reference through a `Ref`; or sends any value, which reaches
-`handle_call`, `handle_cast` or `handle_info`. `def` callbacks run at once and must not block; `async def` callbacks
-run in a worker task, and the server takes no other message until they are done.
+The instance is the state. A client calls methods by reference through a `Ref`; or sends any value, which reaches `handle_call`, `handle_cast` or `handle_info`.
+`def` callbacks run at once and must not block; `async def` callbacks run in a worker task, and the server takes no other message until they are done.
 
 Any holder of its `Ref` sends it messages. When it dies, each waiting caller gets the reason at once, links and monitors
 fire, and its supervisor decides on a restart.

@@ -3,9 +3,8 @@
 `spawn` is Erlang's: the function is the process, and its end is the process's exit. An `Inbox` gives a mailbox to code
 outside of processes (a test, a `main`), so that it can link, monitor and receive.
 
-``task = start_task(fetch, url)`` links the task to the calling process: a crash of either ends the other.
-`start_task_alone` does not: its crash is an outcome. A task is awaited with a deadline, polled, or shut down, and has
-exactly one outcome. `callers` and its crash report name the processes on whose behalf it runs.
+``task = start_task(fetch, url)`` links the task to the calling process: a crash of either ends the other. `start_task_alone` does not: its crash is an outcome.
+A task is awaited with a deadline, polled, or shut down, and has exactly one outcome. `callers` and its crash report name the processes on whose behalf it runs.
 """
 
 from __future__ import annotations

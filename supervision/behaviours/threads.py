@@ -1,9 +1,8 @@
 """A thread pool for blocking functions, with limits that count threads and not callers.
 
-A slot is taken before a call begins and given back when the function has really ended, not when its caller was
-cancelled or killed: ten stuck calls under a limit of ten hold all slots, and no eleventh thread starts. A thread cannot be
-killed. The threads are daemons, so a function that never returns does not keep the program from exiting; asyncio's and
-anyio's own pools are joined at exit.
+A slot is taken before a call begins and given back when the function has really ended, not when its caller was cancelled or killed: ten stuck calls under a
+limit of ten hold all slots, and no eleventh thread starts. A thread cannot be killed. The threads are daemons, so a function that never returns does not keep
+the program from exiting; asyncio's and anyio's own pools are joined at exit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Erlang's process functions as plain functions: send, link, monitor, exit, kill, timers.
 
-Abandoned code (its process was killed and did not unwind within its grace) may still call these; its sends are no-ops.
-Code of a process that runs in another thread (`asyncio.to_thread`) may call `send`, `exit` and `kill`; everything else
-has to be called in the node's own thread.
+Abandoned code (its process was killed and did not unwind within its grace) may still call these; its sends are no-ops. Code of a process that runs in another
+thread (`asyncio.to_thread`) may call `send`, `exit` and `kill`; everything else has to be called in the node's own thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Ends a forked child where its code would return into the node of its parent.
 
-`os.fork` copies the whole program, so a handler that forks returns twice: once here and once in a child with the same mailboxes, the
-same loop and the same descriptors, which would answer the same callers. Within the forking handler a child may do anything, including
-opening a loop and a node of its own. It ends with that handler: with exit code 0 when the handler returns, with the code of a
-`SystemExit`, and with a traceback and 1 for any other error.
+`os.fork` copies the whole program, so a handler that forks returns twice: once here and once in a child with the same mailboxes, the same loop and the same
+descriptors, which would answer the same callers. Within the forking handler a child may do anything, including opening a loop and a node of its own. It ends
+with that handler: with exit code 0 when the handler returns, with the code of a `SystemExit`, and with a traceback and 1 for any other error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What a node installs in its event loop: a task factory, and a SIGINT handler.
 
-The task factory makes tasks that a process starts its own: their `SystemExit` crashes the process, and they end with it.
-asyncio lets `SystemExit` and `KeyboardInterrupt` out of a task and thereby ends the whole event loop, also from a
-task that `gather`, a `TaskGroup` or an anyio task group made. A task factory is the only place early enough to stop
-that. It wraps only tasks started by process code; tasks of other code in the same loop stay as they are.
+The task factory makes tasks that a process starts its own: their `SystemExit` crashes the process, and they end with it. asyncio lets `SystemExit` and
+`KeyboardInterrupt` out of a task and thereby ends the whole event loop, also from a task that `gather`, a `TaskGroup` or an anyio task group made. A task
+factory is the only place early enough to stop that. It wraps only tasks started by process code; tasks of other code in the same loop stay as they are.
 """
 
 from __future__ import annotations

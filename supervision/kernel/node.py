@@ -1,8 +1,7 @@
 """A node: the processes of one event loop, and the pool of tasks in which their `async def` handlers run.
 
-It owns the table of processes and their names, the run queue and its pump, the workers, deadlines, reports and the
-watchdog. Opening a node installs a task factory and a SIGINT handler in the loop; closing it stops every process in
-order and restores both.
+It owns the table of processes and their names, the run queue and its pump, the workers, deadlines, reports and the watchdog. Opening a node installs a task
+factory and a SIGINT handler in the loop; closing it stops every process in order and restores both.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """One process: its mailbox, its activity, its invocations, and its exit.
 
-An idle process is this object and nothing else: no task, no queue. A message makes it runnable; the node's pump
-drains its mailbox inside the process's own context. A handler that returns a coroutine continues in a worker task,
-and the process is busy until that is done. However an invocation ends, `settle` decides what comes next: exit, go on,
-or be idle.
+An idle process is this object and nothing else: no task, no queue. A message makes it runnable; the node's pump drains its mailbox inside the process's own
+context. A handler that returns a coroutine continues in a worker task, and the process is busy until that is done. However an invocation ends, `settle` decides
+what comes next: exit, go on, or be idle.
 
-An exit takes two steps. `begin_exit`: from now on nothing is delivered and nothing new begins; code that is still running
-is cancelled and gets the node's kill grace to unwind. `complete_exit`: the code is done (or was abandoned), so names are
-free, callers get their errors, links and monitors fire. No process is told of an exit before the unwinding is over, so a
-successor never meets its predecessor's lock or socket.
+An exit takes two steps. `begin_exit`: from now on nothing is delivered and nothing new begins; code that is still running is cancelled and gets the node's kill
+grace to unwind. `complete_exit`: the code is done (or was abandoned), so names are free, callers get their errors, links and monitors fire. No process is told
+of an exit before the unwinding is over, so a successor never meets its predecessor's lock or socket.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Finds processes: the process whose code is running, the node of this event loop, and the processes behind names.
 
-The process is found through a context variable that is set once, in the context that the process owns for life;
-tasks that its handlers start copy that context, and so belong to it too. A name belongs to one living process and is free
-again once that process is gone, which is after its code has unwound.
+The process is found through a context variable that is set once, in the context that the process owns for life; tasks that its handlers start copy that
+context, and so belong to it too. A name belongs to one living process and is free again once that process is gone, which is after its code has unwound.
 """
 
 from __future__ import annotations

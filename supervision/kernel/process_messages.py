@@ -1,8 +1,7 @@
 """The entries of a mailbox, pids, and exit reasons.
 
-A mailbox entry is a plain tuple whose first item is its kind: tuples are what Python makes and takes apart fastest, and
-users never see one. Users see, in `handle_info` and from `receive`, the frozen values below and the messages that were
-sent.
+A mailbox entry is a plain tuple whose first item is its kind: tuples are what Python makes and takes apart fastest, and users never see one. Users see, in
+`handle_info` and from `receive`, the frozen values below and the messages that were sent.
 """
 
 from __future__ import annotations

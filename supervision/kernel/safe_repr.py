@@ -1,7 +1,6 @@
 """Short texts of values for reports: bounded, without secrets, and safe against a `__repr__` that raises.
 
-A report may end up in a log, so arguments, fields and keys that are named like a secret are hidden. A secret value
-without such a name cannot be recognised.
+A report may end up in a log, so arguments, fields and keys that are named like a secret are hidden. A secret value without such a name cannot be recognised.
 """
 
 from __future__ import annotations

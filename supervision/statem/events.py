@@ -8,9 +8,8 @@
         case StateTimeout():
             return Next(DoorState.LOCKED)
 
-From outside come `Call` and `Cast` (methods marked `@event`, by reference), `AskEvent`, `TellEvent` and `Info` (any value); from
-the machine itself its three kinds of timeouts and `Internal`. `Enter` is no event: it tells a state function that its
-state is entered.
+From outside come `Call` and `Cast` (methods marked `@event`, by reference), `AskEvent`, `TellEvent` and `Info` (any value); from the machine itself its three
+kinds of timeouts and `Internal`. `Enter` is no event: it tells a state function that its state is entered.
 """
 
 from __future__ import annotations

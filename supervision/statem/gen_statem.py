@@ -1,8 +1,7 @@
 """GenStatem: a process that is a state machine, whose state decides how it handles events.
 
-The instance's fields are the data, an Enum's members are the states. The function of the current state gets each event,
-matches it, and returns the next state and the actions of the transition. It postpones events that it cannot handle yet.
-The order of events is OTP's: see `PendingEvents`.
+The instance's fields are the data, an Enum's members are the states. The function of the current state gets each event, matches it, and returns the next state
+and the actions of the transition. It postpones events that it cannot handle yet. The order of events is OTP's: see `PendingEvents`.
 
 Two styles, chosen by the class: one function for each state, marked with `@state`, or `handle_event` overridden for
 all of them. Not supported of OTP's: changing the style, or the class, of a running machine.

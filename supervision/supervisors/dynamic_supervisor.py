@@ -1,9 +1,8 @@
 """The dynamic supervisor: any number of children that are started and stopped at run time.
 
-Its children are identified by pid and independent, so each is restarted alone, and all are stopped at the same
-time. With a template it is OTP's simple_one_for_one: all children have the same spec and differ by their start
-arguments. Without one, each start brings a spec of its own, whose id is not used. Callers start and stop children;
-when the supervisor dies, its children are stopped first, or killed through their links.
+Its children are identified by pid and independent, so each is restarted alone, and all are stopped at the same time. With a template it is OTP's
+simple_one_for_one: all children have the same spec and differ by their start arguments. Without one, each start brings a spec of its own, whose id is not used.
+Callers start and stop children; when the supervisor dies, its children are stopped first, or killed through their links.
 """
 
 from __future__ import annotations

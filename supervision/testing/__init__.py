@@ -1,7 +1,6 @@
 """The testing kit: virtual time, seeded delivery order, probes, supervised processes, fault injection, histories and a leak check.
 
 It serves the tests of any project and needs neither pytest nor Hypothesis. The pytest plugin (`greenroom.pytest_plugin`) is built on it.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A `Node` with a seed schedules its processes in a pseudo-random order that could occur on a busy system. The same seed gives the same order. Hypothesis draws
 seeds too: see `hypothesis_strategies`.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Each fault is also a report, which appears in histories and with failed tests. When the process ends, by itself or with the node, handlers that it made hang
 continue, and interceptors that were not triggered are removed.
-
 """
 
 from __future__ import annotations

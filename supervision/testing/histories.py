@@ -2,7 +2,6 @@
 
 A history is a value. Its text is the same, byte for byte, for each replay of the same run; it can be stored as JSON. Times count from its first event.
 `Recorder` records one, and `check` checks it.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 It taps mailboxes, and replaces the class of `Caller` objects by one whose methods report outcomes. A node without a recorder has neither. While a recorder is
 active, every call goes through the callee's mailbox, as it does with a seed.
-
 """
 
 from __future__ import annotations

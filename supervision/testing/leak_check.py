@@ -2,7 +2,6 @@
 
 `no_leaks` compares the resources before and after a block, waits briefly for those that are about to end, and describes each leftover: where it is, and
 where it was created if `tracemalloc` is on.
-
 """
 
 from __future__ import annotations

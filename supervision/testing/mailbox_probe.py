@@ -3,7 +3,6 @@
 It records every message with its time. `expect` takes the next matching message and leaves the others, so that a test states what must arrive, in any order;
 `expect_nothing` states what must not. A probe can stand in for any other process: it links, monitors, traps exits, answers calls when the test says so, and
 exits on demand.
-
 """
 
 from __future__ import annotations

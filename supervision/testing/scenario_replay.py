@@ -2,7 +2,6 @@
 
 A scenario is an async function without arguments, or with one called `plan` if it injects the faults itself. It runs on virtual time. The same scenario,
 plan and seed print the same text, byte for byte, in any interpreter.
-
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ What the clock does depends on what may still arrive from outside the loop:
 
 Three limits: a thread that blocks in C code (a raw lock, a socket) looks like a working one; a thread from before the loop counts only while an executor job
 is running, and before a deadlock is raised; and a future signal (`signal.alarm`) is not foreseen.
-
 """
 
 from __future__ import annotations

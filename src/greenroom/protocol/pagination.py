@@ -1,8 +1,7 @@
 """Pagination with opaque cursors.
 
-A cursor names the last item of the previous page, not an index: items added or removed meanwhile shift nothing, and a cursor stays valid
-for ever. It also names its list, so a cursor of one list is refused for another. It is not secret and needs no key: with a forged cursor a peer
-can only ask for another page.
+A cursor names the last item of the previous page, not an index: items added or removed meanwhile shift nothing, and a cursor stays valid for ever. It also
+names its list, so a cursor of one list is refused for another. It is not secret and needs no key: with a forged cursor a peer can only ask for another page.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ Supported syntax, after RFC 6570:
     to one segment there as well;
 - ``{+name}`` and ``{name*}`` any number of segments, as many as they can.
 
-Values are percent-decoded once. A URI does not match if a value would be empty, not UTF-8 after decoding, contain a NUL, or escape its folder: have
-``..`` as a segment, with either kind of slash and however often it was encoded; or, unless the template has ``{+name}``, begin with a slash or a
-drive letter. A value is still untrusted text; but joined to a folder it stays below the folder, unless it is the value of
-``{+name}``, which may be a whole path.
+Values are percent-decoded once. A URI does not match if a value would be empty, not UTF-8 after decoding, contain a NUL, or escape its folder: have ``..`` as a
+segment, with either kind of slash and however often it was encoded; or, unless the template has ``{+name}``, begin with a slash or a drive letter. A value is
+still untrusted text; but joined to a folder it stays below the folder, unless it is the value of ``{+name}``, which may be a whole path.
 
 Linear time by bit parallelism: a set of positions is one integer with a bit for each, and a template's part moves the whole set at once, by a shift
 for a character and by an addition, whose carry runs through the bits, for a variable. There is no backtracking, so no

@@ -2,7 +2,6 @@
 
 `python -m greenroom.testing replay` replays a run, `… rogue` runs a misbehaving server. The kit knows nothing of MCP, except for `WireProbe`, `FaultyRoute`
 and `RogueServer`, which are imported on first use. It needs neither pytest nor Hypothesis; the pytest plugin is built on it.
-
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ same fault means the same for each transport, and everything runs on virtual tim
     faulty.out.drop("notifications/cancelled")      # the server never gets it
     faulty.cut()                                    # the wire dies now; the next one is opened as usual
     faulty.refuse(3)                                # three attempts to open a wire fail
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 ``python -m greenroom.testing rogue twice`` sends every response twice. A rogue is a small correct server (with the tools `echo` and `count`) and one
 misbehaviour, its manner. `RogueServer` is pure: it maps a line to actions, so that the program and the in-memory wire behave the same.
-
 """
 
 from __future__ import annotations
