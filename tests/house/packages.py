@@ -177,7 +177,7 @@ def short(unit: str) -> str:
 
 
 def units_by_layer(graph: Graph) -> Iterator[tuple[str, list[str]]]:
-    """The layers from the top, each with its units; a unit that loads more comes first."""
+    """The layers from the top, each with its units; units that load more come first."""
     names = ["base modules", *LAYERS, FRONT_DOOR, ", ".join(TOP_PACKAGES)]
     by_layer: dict[int, list[str]] = defaultdict(list)
     for unit in graph.members:
@@ -243,7 +243,8 @@ def unlisted(graph: Graph) -> list[str]:
     units = set(map(short, graph.members))
     wrong = [f"tests/house/packages.py: PURPOSES has no line for {unit}" for unit in sorted(units - PURPOSES.keys())]
     return wrong + [
-        f"tests/house/packages.py: PURPOSES has {unit}, which does not exist" for unit in sorted(PURPOSES.keys() - units)
+        f"tests/house/packages.py: PURPOSES has {unit}, which does not exist"
+        for unit in sorted(PURPOSES.keys() - units)
     ]
 
 

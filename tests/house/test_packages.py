@@ -1,4 +1,4 @@
-"""The page of the house draws the packages as they are, and the costs that it tells are those that a program has."""
+"""The page about the packages is current, and its costs are those that a program measures."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_packages_that_import_each_other_are_named() -> None:
     assert "- `auth`, `auth.client`" in packages.drawing(graph)
 
 
-def test_a_package_without_a_purpose_and_a_purpose_without_a_package_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_without_a_purpose_and_a_purpose_without_a_package_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(packages, "PURPOSES", {"config": "files"})
     assert packages.unlisted(small(auth__init="")) == [
         "tests/house/packages.py: PURPOSES has no line for auth",
