@@ -1,4 +1,4 @@
-"""Prints the shape of the code; with `--list`, the small modules and both routes of a call as well. `--write` writes the page of packages, and tables of names."""
+"""Prints figures about the code; with `--list`, the findings and both routes of a call as well. `--write` writes the page of packages, and the tables of names."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ print(sum(each.startswith("greenroom") for each in sys.modules))
 
 
 def main() -> None:
-    """Print it, or write the page."""
+    """Print the figures, or write the page."""
     root = Path(__file__).parents[2]
     tree = Tree.of(root)
     if "--write" in sys.argv:
         lazy_names.write(root, tree)
         print(packages.write(root, Tree.of(root)))
         return
-    from .routes import routes  # noqa: PLC0415 - a table of names is written here also when it lacks some that they need
+    from .routes import routes  # noqa: PLC0415 - importing it fails while a table of names is incomplete, and `--write` must work then
 
     loaded = subprocess.run([sys.executable, "-P", "-c", CLIENT], capture_output=True, check=True, text=True)
     served, called = run(routes)
@@ -36,7 +36,7 @@ def main() -> None:
         ("files of the product", f"{len(tree.sources):,}"),
         ("lines of code, without blanks, comments and docstrings", f"{sum(map(code_lines, tree.sources)):,}"),
         ("lines of module docstrings and imports", f"{header_share(tree):.1%}"),
-        (f"modules of less than {SMALL} lines with one importer", f"{len(small_modules(tree))}"),
+        (f"modules of fewer than {SMALL} lines with one importer", f"{len(small_modules(tree))}"),
         (
             "files that a tools/call over HTTP passes; changes of room (without supervision)",
             f"{len(served.modules)}; {served.changes()} ({served.changes(above=True)})",

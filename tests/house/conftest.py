@@ -1,4 +1,4 @@
-"""What the tests of the house read is dropped behind the last of them."""
+"""Drops the parsed repository after the last test of this folder, and switches the garbage collector off during each of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """The repository's syntax trees are millions of objects, which no collection has to go through."""
+    """Switch the collector off: the repository's syntax trees are millions of objects, which each collection would traverse."""
     gc.disable()
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
-    """Nor in the tests behind these."""
+    """Switch it on again, and drop the trees after the last test, so that later collections do not traverse them either."""
     try:
         return (yield)
     finally:

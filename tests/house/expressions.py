@@ -1,12 +1,12 @@
-"""Which regular expressions are linear, by proof: no input makes the matcher walk the same text in a growing number of ways.
+"""Proves that regular expressions are linear: no input makes the matcher read the same text in a growing number of ways.
 
-The parser of `re` gives the tree, which becomes an automaton of positions: one for each character that the expression can consume. It is
-ambiguous without bound, and the matcher then backtracks more than linearly, exactly when some position p comes back to itself over a
-text that also leads from p to another position q, and from q back to q (Weber and Seidl, 1991), or back to p by two ways. A search is the same with a position in front that
-consumes anything. So that what cannot fail is allowed, the way over q counts only as long as no match is certain yet.
+The parser of `re` gives a tree, which becomes an automaton of positions, one for each character that the expression can consume. The automaton is
+ambiguous without bound, and the matcher then backtracks more than linearly, exactly if a text leads from some position p back to p and also
+from p to another position q and from q back to q (Weber and Seidl, 1991), or back to p in two ways. A search is treated as the same expression with a position in front that
+consumes any text. An expression that cannot fail is allowed: the way over q counts only as long as no match is certain.
 
-What is decided errs on one side: lookarounds and anchors are taken to hold, atomic groups to be none, and many repetitions to be
-unbounded. A possessive repeat of one character (`[a-z]*+`) is exact.
+The proof errs on the safe side: lookarounds and anchors are taken to hold, atomic groups are taken for plain ones, and many repetitions for
+unbounded ones. A possessive repeat of one character (`[a-z]*+`) is exact.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _parser: Any = import_module("re._parser")  # no public name gives the tree of a
 _compiler: Any = import_module("re._compiler")
 
 COPIES: Final = 32
-"""A repeat of one character at most so many times is written out; beyond, it is taken to have no bound."""
+"""A repeat of one character up to so many times is written out; a larger one is taken for unbounded."""
 FEW: Final = 8
-"""The same of anything longer: there, each time may double the ways."""
+"""The same limit for a repeat of longer expressions, where each repetition may double the number of ways."""
 SEARCHES: Final = frozenset({"search", "finditer", "findall", "sub", "subn", "split"})
 AGAIN: Final = (SEARCHES - {"search"}) | {"match at"}
-"""Those that go on behind a match. `match at` is a match that is told where to begin, as in a loop over a text."""
+"""Methods that continue after a match. `match at` is `match` with a start position, as in a loop over a text."""
 METHODS: Final = SEARCHES | {"match", "fullmatch"}
 GROUPS: Final = 500
-"""Of positions that a text may lead to at once; beyond, it is not found out whether a match is certain."""
+"""The most sets of positions that are examined; beyond that a match is not taken for certain."""
 LINE: Final = "a line's beginning"
 BEGIN: Final = "the beginning"
 END: Final = "an end"
@@ -45,24 +45,24 @@ ANCHORS: Final = {
     **dict.fromkeys(("AT_END", "AT_END_STRING"), END),
 }
 OTHERS: Final = "\xa0\xe9\u0130\u017f\u0660\u2028\u212a\uff21\U0001f600"
-"""Letters, digits and spaces beyond the first 256, one for each way in which `re` may take them."""
+"""Letters, digits and spaces beyond the first 256, one for each way in which `re` may treat them."""
 
 Set: TypeAlias = frozenset[str | bytes]
 
 
 @dataclass
 class Node:
-    """A place between characters: where to go without one, and where with one."""
+    """A state between characters: its transitions without a character, and with one."""
 
     free: list[tuple[Node, str]] = field(default_factory=list[tuple["Node", str]])
-    """With what has to hold on the way."""
+    """The next nodes, each with the condition of the transition."""
     takes: tuple[Set, Node] | None = None
     barred: Set = frozenset()
-    """What the next character is not, behind a possessive repeat."""
+    """Characters that cannot be next, after a possessive repeat."""
 
 
 class Unproven(Exception):
-    """The expression has something in it that is not known here."""
+    """The expression contains a construct that this module does not handle."""
 
 
 class Automaton:
@@ -119,7 +119,7 @@ class Automaton:
                 least, most, inner = argument
                 return self._repeat(operation, least, most, inner, here)
             case _:
-                raise Unproven(f"{operation.lower()} is not known here")
+                raise Unproven(f"{operation.lower()} is not handled here")
 
     def _repeat(self, operation: str, least: int, most: int, items: Any, here: Node) -> Node:
         copies = COPIES if self._single(items) else FEW
@@ -156,7 +156,7 @@ class Automaton:
 
 
 _ENDLESS: Final = 1 << 16
-"""A width beyond that is of a repeat without a bound, however it is written in this version of Python."""
+"""A larger width belongs to an unbounded repeat, in any version of Python."""
 
 
 def _unbounded(items: Any) -> bool:
@@ -174,14 +174,14 @@ def _letters(pattern: str | bytes) -> Iterator[str | bytes]:
     yield from map(chr, sorted(codes))
 
 
-# --- positions and what leads from one to the next
+# --- positions and the transitions between them
 
 
 class Positions:
-    """The automaton without the steps that take nothing."""
+    """The automaton without the transitions that consume no character."""
 
     def __init__(self, automaton: Automaton, method: str) -> None:
-        """Decides as well after which positions nothing is tried that came before: a match is certain there."""
+        """Also finds the positions from which a match is certain: after them the matcher does not backtrack."""
         begin = automaton.begin
         if method in SEARCHES:
             anything = Node()
@@ -217,20 +217,20 @@ class Positions:
             ends.append(ended)
             free.append(certain)
         reached = frozenset[Any]().union(*(letters for found in edges for _, letters in found.values()))
-        self._total = reached == automaton.alphabet  # what no position takes ends every way
+        self._total = reached == automaton.alphabet  # a character that no position consumes ends every way
         self.edges = self._numbered(edges)
-        """From each position: how many ways there are to the next, and over which kinds of characters."""
+        """From each position: the number of ways to each next one, and the kinds of characters."""
         last = free if method != "fullmatch" else [False] * len(free)
         self.certain: set[int] = set()
-        if self._grows():  # it may not where a match is certain, which takes longer to find out
+        if self._grows():  # perhaps not where a match is certain, which takes longer to find out
             self.certain = {here for here in range(len(nodes)) if self._succeeds(here, last, ends)}
-            if method in AGAIN:  # a match is no end: what was looked at behind it is looked at again
+            if method in AGAIN:  # a match is not the end: the text that was read after it is read again
                 self.certain = {here for here in self.certain if not self._goes_on(here)}
         self.ambiguous = self._grows()
         """Whether the number of ways over a text grows with its length."""
 
     def _numbered(self, edges: list[dict[int, tuple[int, Set]]]) -> list[dict[int, tuple[int, int]]]:
-        """One letter of those that no edge tells apart, and a bit for each of these."""
+        """Replaces the characters by classes: one bit for all characters that no edge distinguishes."""
         over = [letters for found in edges for _, letters in found.values()]
         kept: dict[tuple[bool, ...], int] = {}
         for letter in frozenset[Any]().union(*over):
@@ -240,7 +240,7 @@ class Positions:
         return [{there: (ways, next(bits)) for there, (ways, _) in found.items()} for found in edges]
 
     def _succeeds(self, here: int, free: list[bool], ends: list[bool]) -> bool:
-        """Whether there is a match from this position on, whatever follows. No, where that is too much to find out."""
+        """Whether there is a match from this position on with any text. False if that takes too long to find out."""
         begin = frozenset({here})
         seen = {begin}
         waiting = [begin]
@@ -260,7 +260,7 @@ class Positions:
         return True
 
     def _goes_on(self, here: int) -> bool:
-        """Whether text may be looked at behind a match for ever without a longer one."""
+        """Whether the matcher may read on after a match without end and without a longer match."""
         behind = self._behind(here) - self.certain
         return any(one in self._behind(one, behind) for one in behind)
 
@@ -285,7 +285,7 @@ class Positions:
         )
 
     def _twice(self, p: int, q: int, behind: list[set[int]]) -> bool:
-        """Whether one text leads from p to p, from p to q by another way, and from q to q."""
+        """Whether one text leads from p to p, from p to q in another way, and from q to q."""
         to_p, to_q = ({here for here, found in enumerate(behind) if there in found} for there in (p, q))
         firsts, seconds, thirds = (self._within(to_p), self._within(to_q), self._within(to_q - self.certain))
         begin: tuple[int, int, int, bool] = (p, p, q, False)
@@ -318,7 +318,7 @@ class Positions:
 
 
 def _reached(node: Node) -> Iterator[tuple[Node, Set, frozenset[str]]]:
-    """Each way that takes nothing, to what takes something or ends, with what is barred there."""
+    """The nodes that can be reached without a character and that consume one or end, each with its barred characters and conditions."""
     waiting: list[tuple[Node, Set, frozenset[str], frozenset[tuple[int, int]]]] = [
         (node, node.barred, frozenset(), frozenset())
     ]
@@ -334,7 +334,7 @@ def _reached(node: Node) -> Iterator[tuple[Node, Set, frozenset[str]]]:
 
 
 def linear(pattern: str | bytes, flags: int = 0, method: str = "finditer") -> bool:
-    """Whether this expression, used by that method, takes time in proportion to the text. Raises `Unproven`."""
+    """Whether this expression, used by that method, takes time linear in the length of the text. Raises `Unproven`."""
     return not Positions(Automaton(pattern, flags), method).ambiguous
 
 
@@ -345,14 +345,14 @@ USED_ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("src/greenroom/protocol/validation.py", r"[A-Za-z][A-Za-z0-9+.-]*:\S+"): "fullmatch",
     ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|#[^\n]*)*"): "match",
 }
-"""How expressions are used that are given to other code."""
+"""The methods of expressions that are passed to other code."""
 
 _FRAMES: Final = r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
-_TOML: Final = "tomllib has read the text before, so each match succeeds"
+_TOML: Final = "tomllib has parsed the text before, so each match succeeds"
 BOUNDED: Final[dict[tuple[str, str], str]] = {
     ("actors/handlers.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
     ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
-        "a comment without an end is looked at once: whatever is read next refuses its slash"
+        "an unterminated comment is read once: the parser refuses its slash next"
     ),
     ("src/greenroom/config/fields.py", "pattern"): "the patterns of the configuration's own kinds",
     ("src/greenroom/config/parsed_file.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
@@ -366,12 +366,12 @@ BOUNDED: Final[dict[tuple[str, str], str]] = {
         r"""\b(\w+)['"]?\s*[=:]\s*""",
     ): "at most 10,000 characters of a repr, each word once",
 }
-"""Expressions that are not linear, or made at run time: why what they read is short, or not a peer's, by file and expression."""
+"""Expressions that are not linear, or that are made at run time, by file and source: the reason why their input is short, or does not come from a peer."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """An expression where it is written, and how it is used."""
+    """A regular expression in the source, and the method that uses it."""
 
     path: str
     line: int
@@ -384,7 +384,7 @@ class Use:
 
     @property
     def key(self) -> tuple[str, str]:
-        """As the tables have it."""
+        """The key in the tables."""
         return self.path, self.pattern if isinstance(self.pattern, str) else self.written
 
 
@@ -476,7 +476,7 @@ def _evaluated(node: ast.expr, constants: dict[str, ast.expr]) -> Any:
 
 
 def _methods(source: Source, name: str | None) -> set[str]:
-    """How a compiled expression is used; by the costliest of all when that is not seen."""
+    """The methods that a compiled expression is used by; the costliest one if that is unknown."""
     if name is None or not name.startswith("_"):
         return {"finditer"}
     found: set[str] = set()
@@ -498,14 +498,14 @@ def _methods(source: Source, name: str | None) -> set[str]:
 
 
 def expressions_are_linear(tree: Tree) -> list[str]:
-    """A peer's text costs in proportion to its length, or is short."""
+    """Each regular expression is linear, or its input is short or not from a peer."""
     broken: list[str] = []
     left = {*BOUNDED, *USED_ELSEWHERE}
     for source in tree.sources:
         if "re." not in source.text and " re " not in source.text and "Meta(" not in source.text:
             continue
         broken += [
-            f"{source.path}:{line}: regular expressions are made by `re.…`, so that they are found"
+            f"{source.path}:{line}: write `re.compile(…)` or another `re.…`, so that this test finds the expression"
             for line in _hidden(source)
         ]
         for use in uses(source):
@@ -515,7 +515,7 @@ def expressions_are_linear(tree: Tree) -> list[str]:
                 broken.append(f"{use.path}:{use.line}: {why}: {use.written}")
     here = {source.path for source in tree.sources}
     broken += [
-        f"{path}: {written} is not there any more: take it out of the table" for path, written in left if path in here
+        f"{path}: {written} no longer exists: take it out of the table" for path, written in left if path in here
     ]
     return broken
 

@@ -28,7 +28,7 @@ MOST_SHARED_FILES: Final = 15
 MOST_PRONOUNS: Final = 0.5
 """In a thousand lines of Python and Markdown."""
 QUOTED: Final[tuple[str, ...]] = ()
-"""Texts that are not ours, or that have a pronoun for their subject matter: each is taken out before pronouns are counted."""
+"""Quotations, and texts about pronouns. They are removed before pronouns are counted."""
 
 _PRONOUN = re.compile(
     r"(?<![A-Za-z])(whoever|whomever|nobody|no[ _]one|somebody|someone|anybody|anyone|everybody|everyone|the[ _]one[ _]who|those[ _]who)(?![A-Za-z])",
@@ -55,7 +55,7 @@ def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def class_names(tree: Tree, shared: Mapping[str, str] = SHARED_CLASS_NAMES) -> list[str]:
-    """A public class name means one class, but for a few pairs with a reason; no reason is left over."""
+    """A public class name is used once, except for the pairs in `shared`; each entry there is needed."""
     twice = {name: paths for name, paths in classes(tree).items() if len(paths) > 1}
     wrong = [
         f"{name} is a class of {' and of '.join(paths)}: give one of them a more specific name"
@@ -79,7 +79,7 @@ def shared_files(tree: Tree) -> list[str]:
 
 
 def module_names(tree: Tree) -> list[str]:
-    """A file name says which module it is, without its folder."""
+    """A file name identifies a module without its folder."""
     shared = shared_files(tree)
     return [f"{path}: another module has this file name" for path in shared] if len(shared) > MOST_SHARED_FILES else []
 
@@ -105,7 +105,7 @@ def subjects(tree: Tree) -> list[str]:
 
 
 def who_sentences(tree: Tree) -> list[str]:
-    """Sentences that begin with Who, What or Nobody and are no question. A report, and no rule."""
+    """Sentences that begin with Who, What or Nobody and are no question. This is reported, and not a rule."""
     return [
         f"{path}:{number}: {line.strip()[:120]}"
         for path, number, line in _lines(tree)
@@ -118,7 +118,7 @@ def _lines(tree: Tree) -> Iterator[tuple[str, int, str]]:
         if not path.endswith((".py", ".md")) or path == "tests/house/language.py":
             continue
         for quoted in QUOTED:
-            text = text.replace(quoted, "")  # noqa: PLW2901 - what is counted is what is left
+            text = text.replace(quoted, "")  # noqa: PLW2901 - the rest is counted
         for number, line in enumerate(text.splitlines(), 1):
             yield path, number, line
 

@@ -1,4 +1,4 @@
-"""The tables of names that packages load when they are first used, made of their imports for type checkers: `python -m tests.house --write`."""
+"""The tables of lazily loaded names of packages, generated from their imports for type checkers: `python -m tests.house --write`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDTH: Final = 120
 
 
 def imported(source: Source) -> dict[str, str]:
-    """Each module that a package imports for type checkers, with the names that it passes on: those written `as` themselves."""
+    """Each module that a package imports for type checkers, with the names that the package exports: those imported `as` themselves."""
     homes: defaultdict[str, list[str]] = defaultdict(list)
     for node in source.nodes:
         for statement in for_checkers(node):
@@ -32,27 +32,27 @@ def imported(source: Source) -> dict[str, str]:
 
 
 def table(homes: dict[str, str]) -> str:
-    """It, as it stands in the file."""
+    """The source text of a table."""
     return "\n".join(["{", *(_row(home, names) for home, names in homes.items()), "}"])
 
 
 def _row(home: str, names: str) -> str:
     whole = f'    "{home}": "{names}",'
-    if len(whole) <= WIDTH:  # as the formatter has it
+    if len(whole) <= WIDTH:  # the formatter's layout
         return whole
     *most, last = textwrap.wrap(names, WIDTH - 50)
     return f'    "{home}": ' + "\n    ".join(f'"{line}"' for line in (*(f"{each} " for each in most), last)) + ","
 
 
 def tables(tree: Tree) -> Iterator[tuple[Source, re.Match[str]]]:
-    """Each package that has a table, and where it stands."""
+    """Each package that has a table, and its position in the file."""
     for source in tree.sources:
         if source.path.endswith("/__init__.py") and (found := TABLE.search(source.text)):
             yield source, found
 
 
 def drifted(tree: Tree) -> list[str]:
-    """Tables that are not what the imports above them say."""
+    """Tables that differ from the imports above them."""
     return [
         f"{source.path}: its table of names is out of date: python -m tests.house --write"
         for source, found in tables(tree)
@@ -61,7 +61,7 @@ def drifted(tree: Tree) -> list[str]:
 
 
 def write(root: Path, tree: Tree) -> None:
-    """Put every table into its file."""
+    """Write every table into its file."""
     for source, found in tables(tree):
         text = source.text[: found.start(1)] + table(imported(source)) + source.text[found.end(1) :]
         (root / source.path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which modules a call passes, on its way through a server and through a client."""
+"""The modules that a call passes on its way through a server and through a client."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Route:
-    """What one thread does of greenroom's, in the order in which it first does it."""
+    """A profiler of one thread: the modules of greenroom that it runs, in the order of their first call."""
 
     def __init__(self) -> None:
-        """Nothing was called yet."""
+        """Empty."""
         self.modules: dict[str, None] = {}
         self.made: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
-        """Of these, the objects of transports: for a client, its POST."""
+        """The objects of `transports` among these: for a client, its POST."""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         module = frame.f_globals.get("__name__", "")
@@ -43,7 +43,7 @@ class Route:
                 self.sent[kind.__name__] += kind.__module__.startswith("greenroom.transports.")
 
     def changes(self, *, above: bool = False) -> int:
-        """How often the next module is of another room; `above` the engine, modules of supervision are not counted."""
+        """How often the next module belongs to another room. With `above`, modules of supervision are not counted."""
         rooms = [module.split(".")[1] for module in self.modules]
         return sum(
             one != other for one, other in pairwise(room for room in rooms if not above or room != "supervision")
@@ -51,7 +51,7 @@ class Route:
 
 
 async def followed(here: Callable[[], Awaitable[Any]]) -> Route:
-    """What this thread did for one `await here()`, when all of it was done before."""
+    """Follows one `await here()` in this thread, after twenty others, so that all caches are filled."""
     for _ in range(20):
         await here()
     route = Route()
@@ -64,7 +64,7 @@ async def followed(here: Callable[[], Awaitable[Any]]) -> Route:
 
 
 async def routes() -> tuple[Route, Route]:
-    """Of a `tools/call` over HTTP: through the server, and through the client, whose other end is in another thread."""
+    """The routes of a `tools/call` over HTTP: through the server, and through the client, each with the other end in another thread."""
     server = Server("shape")
 
     @server.tool
@@ -96,7 +96,7 @@ async def _serving(server: Server, listening: Future[str], ended: threading.Even
 
 
 def _entered(connection: HTTPConnection, path: str) -> Callable[[], None]:
-    """One call in a session of a client that is not greenroom's."""
+    """Opens a session with a client of the standard library. Returns a function that makes one call."""
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
     def ask(method: str, params: dict[str, Any], request_id: int | None = 1) -> None:

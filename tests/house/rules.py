@@ -1,4 +1,4 @@
-"""The rules of the house. Each takes a tree and returns what breaks it, as `path:line: why`; none means kept."""
+"""The rules for the code of the repository. Each rule takes a tree and returns its violations as `path:line: why`; an empty list means that the rule is kept."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LAYERS = ("supervision", "protocol", "transports", "auth", "actors", "config")
-"""Rooms from the ground up; the front door stands on them, and `TOP_PACKAGES` on the front door."""
+"""The rooms, from the lowest layer up. The front door is above them, and `TOP_PACKAGES` are above the front door."""
 
 BASE_MODULES = ("greenroom.errors", "greenroom.lazy_names", "greenroom.moved")
-"""The modules below the ground floor, which every module may import and which import no other: the root of all errors, and loading by name."""
+"""Modules below the lowest layer. Every module may import them, and they import no other module of greenroom."""
 
 TOP_PACKAGES = ("cli", "pytest_plugin", "testing")
+"""Parts of `src/greenroom` that may import the front door."""
 
 SUPERVISION_LAYERS = ("kernel", "behaviours", "supervisors")
-"""The floors inside `supervision`; above them its single modules and `cluster`, then its own door."""
+"""The layers inside `supervision`. Above them are its single modules and `cluster`, then its `__init__`."""
 
 IMPORTED_ANYWHERE = {"anyio", "msgspec"}
-"""The two third parties that are part of the language here, rather than a dependency that may be replaced."""
+"""Third parties that any file may import: they are used like the standard library, and are not meant to be replaced."""
 
 IMPORTER_FOLDERS = {
     "h2": "transports/",
@@ -37,7 +38,7 @@ IMPORTER_FOLDERS = {
     "quart": "transports/",
     "thespian": "supervision/cluster/",
 }
-"""Where the one file that imports it stands, when it cannot be anywhere."""
+"""By third party: the folder of the one file that imports it, if that is prescribed."""
 
 ENGINE_IMPORTERS = {
     "supervision.cluster.thespian_patches": {
@@ -49,38 +50,38 @@ ENGINE_IMPORTERS = {
     },
     "supervision.cluster.thespian_system": {"supervision.cluster.daemon_main"},
 }
-"""Thespian is one engine of processes, behind `ProcessSystem`: the modules that know of it, and those that may import them. The fork server is the
-engine, and the daemon starts it; the others talk to the Thespian systems of users."""
+"""The modules that use Thespian, each with the modules that may import it. All other code uses `ProcessSystem`, so that the engine of OS processes can be replaced. The
+fork server is that engine, and the daemon starts it; the other importers talk to the Thespian systems of users."""
 
 TEST_LIBRARIES = {"hypothesis", "pytest"}
-"""Of the extra `testing` alone: the runner of a test loads them, and no program of a user's."""
+"""Third parties of the extra `testing`: a test run loads them, a user's program does not."""
 
 MOST_LINES = 700
 LONG_FILES: dict[str, str] = {}
-"""Files that pass `MOST_LINES` lines, each with the reason why it is still one idea."""
+"""Files with more than `MOST_LINES` lines, each with the reason why it is still one idea."""
 
 
 def layers(tree: Tree) -> list[str]:
-    """A module imports from its own floor and those below; `protocol` from no other room but the cellar."""
+    """A module imports from its own layer and those below; `protocol` imports no other room."""
     return [
-        f"{source.path}:{found.line}: {source.module} reaches up to {found.target}"
+        f"{source.path}:{found.line}: {source.module} imports {found.target}, which is in a higher layer"
         for source in tree.sources
         for found in source.imports
         if found.root == "greenroom" and not _may_import(source.module, found.target)
     ]
 
 
-def _may_import(who: str, target: str) -> bool:
+def _may_import(importer: str, target: str) -> bool:
     if target in BASE_MODULES:
         return True
-    if who in BASE_MODULES:
+    if importer in BASE_MODULES:
         return False
-    room = _room(who)
+    room = _room(importer)
     if room == "protocol" and _room(target) != "protocol":
         return False
     if room == _room(target) == "supervision":
-        return _supervision_layer(target) <= _supervision_layer(who)
-    return layer_of(target) <= layer_of(who)
+        return _supervision_layer(target) <= _supervision_layer(importer)
+    return layer_of(target) <= layer_of(importer)
 
 
 def _room(module: str) -> str:
@@ -90,7 +91,7 @@ def _room(module: str) -> str:
 
 
 def layer_of(module: str) -> int:
-    """On which floor a module stands, from the ground up: the front door is above `LAYERS`, and `TOP_PACKAGES` above that."""
+    """The number of a module's layer, from the lowest up: the front door is above `LAYERS`, and `TOP_PACKAGES` are above the front door."""
     room = _room(module)
     if room in LAYERS:
         return LAYERS.index(room)
@@ -105,7 +106,7 @@ def _supervision_layer(module: str) -> int:
 
 
 def import_form(tree: Tree) -> list[str]:
-    """A module of the same folder is imported by one dot, none by two; a room has no name but greenroom's."""
+    """A module of the same folder is imported with one dot, and others by their full name, which begins with `greenroom`."""
     return [
         f"{source.path}:{found.line}: {wrong}"
         for source in tree.sources
@@ -121,40 +122,42 @@ def _style_fault(source: Source, found: Import) -> str | None:
         return f"`{found.root}` is another project's name: the room is greenroom.{found.root}"
     if found.root != "greenroom":
         return None
-    at_home = _room(source.module) == _room(found.target)
-    if found.dots and not at_home:
+    same_room = _room(source.module) == _room(found.target)
+    if found.dots and not same_room:
         return f"a dot into another room: write {found.target} in full"
     folder, _, name = found.target.rpartition(".")
-    neighbour = source.package == found.target or (source.package == folder and name not in {*SUPERVISION_LAYERS, "cluster"})
-    if not found.dots and at_home and neighbour:
-        return f"a neighbour by its full name: write {found.target} with a dot"
+    neighbour = source.package == found.target or (
+        source.package == folder and name not in {*SUPERVISION_LAYERS, "cluster"}
+    )
+    if not found.dots and same_room and neighbour:
+        return f"a module of the same folder by its full name: write {found.target} with a dot"
     return None
 
 
 INNER_MODULES: dict[str, str] = {
     "cluster.addresses": "a guest finds a server's listener as one node finds another",
-    "cluster.crash_output": "worker processes print what the engine's do, and where",
+    "cluster.crash_output": "worker processes write their last output in the same way as the engine's",
     "cluster.node_engine": "the type of what a cluster of worker processes keeps",
     "cluster.foreign_actor": "loads Thespian, which the public module of the package does not",
-    "cluster.framing": "guests and pool workers are held to the frames and greetings of links",
+    "cluster.framing": "guests and pool workers use the frames and handshakes of links",
     "cluster.key_files": "a guest's key file is checked as a node's",
-    "cluster.link": "guests are spoken to over links, without a node at their end",
-    "cluster.node_records": "a pool says of an exit code that memory was short",
-    "cluster.peers": "guests' links are told of as nodes' are, at most once a second",
+    "cluster.link": "guests are reached over links, without a node at their end",
+    "cluster.node_records": "a pool reports by the exit code that memory was short",
+    "cluster.peers": "changes of guests' links are reported as those of nodes are, at most once a second",
     "cluster.polling_link": "the guest's end of such a link",
-    "cluster.flow_control": "pools, guests and remote wires count what is on its way, and answer questions in one way",
+    "cluster.flow_control": "pools, guests and remote wires bound the messages in flight, and answer questions in the same way",
     "cluster.thespian_patches": "loads Thespian, which the public module of the package does not",
-    "kernel.process_lookup": "a hosting takes its node from a loop that was closed, and a client's request its caller, without a call",
-    "kernel.node": "each request that such a task serves has a context of its own",
+    "kernel.process_lookup": "an in-process server takes the node from a closed loop, and a client's request finds its caller, without a call",
+    "kernel.node": "each request that a connection's task serves has a context of its own",
     "kernel.forks": "a child that a pool's handler forks ends as one of a thread does",
-    "testing.scenario_replay": "the pytest plugin says how to replay what it has seen",
-    "testing.isolated_run": "the pytest plugin runs tests on the stage",
+    "testing.scenario_replay": "the pytest plugin prints how to replay a failure",
+    "testing.isolated_run": "the pytest plugin runs each test in an isolated run",
 }
 """Modules inside the packages of `supervision` that other rooms import, each with the reason."""
 
 
 def public_modules(tree: Tree, allowed: Mapping[str, str] = INNER_MODULES) -> list[str]:
-    """Other rooms import `greenroom.supervision`, or what stands directly in it; below that only for a reason, and no reason is left over."""
+    """Other rooms import `greenroom.supervision` or a module directly in it. Each import of a module further inside needs a reason, and each reason is used."""
     below: dict[str, list[str]] = defaultdict(list)
     for source in tree.sources:
         for found in source.imports if _room(source.module) != "supervision" else ():
@@ -165,7 +168,11 @@ def public_modules(tree: Tree, allowed: Mapping[str, str] = INNER_MODULES) -> li
         for inner, places in below.items()
         for where in places
         if inner not in allowed
-    ] + [f"{inner}: allowed to other rooms, and used by none" for inner in allowed if inner not in below]
+    ] + [
+        f"{inner}: other rooms may import it, and none does: take it out of the table"
+        for inner in allowed
+        if inner not in below
+    ]
 
 
 def _inner(found: Import) -> str | None:
@@ -179,9 +186,9 @@ def _inner(found: Import) -> str | None:
 
 
 def engine_names(tree: Tree) -> list[str]:
-    """`_otp_` is what the behaviours keep for themselves: other rooms use what is public of `GenServer`, `Process` and `Supervisor`."""
+    """Names that begin with `_otp_` are private to the behaviours: other rooms use the public names of `GenServer`, `Process` and `Supervisor`."""
     return [
-        f"{source.path}:{number}: {found.group()} is of the behaviours alone"
+        f"{source.path}:{number}: {found.group()} is private to the behaviours"
         for source in tree.sources
         if _room(source.module) != "supervision"
         for number, line in enumerate(source.text.splitlines(), 1)
@@ -193,7 +200,7 @@ _OTP = re.compile(r"\b_otp_\w+")
 
 
 def single_importers(tree: Tree) -> list[str]:
-    """Every third party has one door: the one file that imports it, in the room where that belongs."""
+    """Every third party is imported by one file (its door), in the folder that `IMPORTER_FOLDERS` prescribes."""
     allowed = set(_dependencies(tree.pyproject, developers=False)) | TEST_LIBRARIES
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for source in tree.sources:
@@ -204,7 +211,7 @@ def single_importers(tree: Tree) -> list[str]:
     for name, where in sorted(seen.items()):
         at = [f"{path}:{line}" for path, line in sorted(where.items())]
         if name.replace("_", "-") not in allowed:
-            wrong.append(f"{at[0]}: {name} is no dependency of ours")
+            wrong.append(f"{at[0]}: {name} is no dependency")
         if name not in IMPORTED_ANYWHERE and len(at) > 1:
             wrong.append(f"{', '.join(at)}: {name} has more than one door")
         if place := IMPORTER_FOLDERS.get(name):
@@ -215,9 +222,9 @@ def single_importers(tree: Tree) -> list[str]:
 
 
 def engine_importers(tree: Tree) -> list[str]:
-    """What starts, places and watches processes can be replaced: no module imports Thespian's own ones but those that `ENGINE_IMPORTERS` names."""
+    """Only the modules in `ENGINE_IMPORTERS` import the modules that use Thespian."""
     return [
-        f"{source.path}:{found.line}: {found.whole} is not for {source.module}"
+        f"{source.path}:{found.line}: {source.module} may not import {found.whole}"
         for source in tree.sources
         for found in source.imports
         for module, known in ENGINE_IMPORTERS.items()
@@ -231,11 +238,11 @@ ENTRY_POINTS = (
     "greenroom.cli",
     *(f"greenroom.{room}" for room in (*ROOMS, "supervision.cluster", "protocol")),
 )
-"""Where a program comes in; what the front door and `supervision.cluster` load by name are entrances as well."""
+"""Modules that a program imports first. Modules that the front door and `supervision.cluster` load by name count as well."""
 
 
 def used_dependencies(tree: Tree) -> list[str]:
-    """Every dependency and extra is imported by a module that a program gets to from an entrance, outside of tests' helpers."""
+    """Every dependency and extra is imported by a module that is reachable from an entry point, outside of the testing kit."""
     sources = {source.module: source for source in tree.sources}
     waiting = [*ENTRY_POINTS, *(name for source in tree.sources for name in _by_name(source))]
     seen: set[str] = set()
@@ -258,7 +265,7 @@ def used_dependencies(tree: Tree) -> list[str]:
 
 
 def _by_name(source: Source) -> Iterator[str]:
-    """Modules in tables of names that are loaded when they are first asked for."""
+    """The modules in tables of lazily loaded names."""
     if source.path.endswith("/__init__.py") or source.module == "greenroom.cli.command_table":
         for node in source.nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("greenroom."):
@@ -266,7 +273,7 @@ def _by_name(source: Source) -> Iterator[str]:
 
 
 def packages(tree: Tree) -> list[str]:
-    """What pyproject lists is on disk, and what is on disk is listed: an unlisted package would be missing from the wheel."""
+    """The lists in pyproject name exactly the packages on disk: an unlisted package would be missing from the wheel."""
     setuptools = tree.pyproject["tool"]["setuptools"]
     listed: set[str] = set(setuptools["packages"])
     present = {source.module for source in tree.sources if source.path.endswith("/__init__.py")}
@@ -281,7 +288,7 @@ def packages(tree: Tree) -> list[str]:
 
 
 def type_checked(tree: Tree) -> list[str]:
-    """Both type checkers see every folder of Python; the rooms through their links, which pyright follows only when named."""
+    """Both type checkers see every folder with Python files. They see the rooms through the links in `src/greenroom`, which pyright follows only if they are named."""
     tool = tree.pyproject["tool"]
     folders = {path.partition("/")[0] for path in tree.files if path.endswith(".py")} - {"docs", *ROOMS}
     wrong = [f"pyproject.toml: mypy does not see {name}" for name in sorted(folders - set(tool["mypy"]["files"]))]
@@ -296,11 +303,13 @@ def long_files(tree: Tree, allowed: Mapping[str, str] = LONG_FILES) -> list[str]
     lengths = {source.path: len(source.text.splitlines()) for source in tree.sources}
     long = {path for path, lines in lengths.items() if lines > MOST_LINES}
     wrong = [f"{path}: {lengths[path]} lines" for path in sorted(long) if len(allowed.get(path, "").split()) < 5]
-    return wrong + [f"{path}: allowed to be long, and is not" for path in sorted(set(allowed) - long)]
+    return wrong + [
+        f"{path}: listed as long, and has at most {MOST_LINES} lines" for path in sorted(set(allowed) - long)
+    ]
 
 
 def docstrings(tree: Tree) -> list[str]:
-    """Every Python file says what it is."""
+    """Every Python file has a docstring."""
     return [f"{path}: no docstring" for path, module in tree.modules.items() if not ast.get_docstring(module)]
 
 
@@ -323,7 +332,7 @@ _ENTRY = re.compile(r"^- \*\*([\w.-]+)\*\*(?: \(`\w+`\))?: \S", re.MULTILINE)
 
 
 def dependencies_page(tree: Tree) -> list[str]:
-    """docs/dependencies.md says of each dependency why it and not another, and of nothing that is none."""
+    """docs/dependencies.md has an entry for each dependency, and no other entries."""
     page = "docs/dependencies.md"
     told = _ENTRY.findall(tree.files.get(page, ""))
     needed = set(_dependencies(tree.pyproject, developers=True))
@@ -333,7 +342,7 @@ def dependencies_page(tree: Tree) -> list[str]:
 
 
 def lock_files(tree: Tree) -> list[str]:
-    """Locks pin everything with hashes and name no address to fetch it from; ours hold all that pyproject asks for, and agree."""
+    """Locks pin everything with hashes and name no download address. Our own locks contain all dependencies of pyproject, and agree on versions."""
     wrong: list[str] = []
     pinned: set[str] = set()
     entire = _pins(tree, "requirements/dev.txt")
@@ -364,7 +373,7 @@ def lock_files(tree: Tree) -> list[str]:
 
 
 def _pins(tree: Tree, path: str) -> set[tuple[str, str]]:
-    """Names and versions; some have one version for old Pythons and another for new ones."""
+    """Names and versions; some names have one version for old Pythons and another for new ones."""
     return set(re.findall(r"^([\w.-]+)==([\w.+!-]+)", tree.files.get(path, ""), re.MULTILINE))
 
 
@@ -372,7 +381,7 @@ _PINNED = re.compile(r"[\w.-]+==[\w.+!-]+[^\n]*(?:\n +--hash=sha256:[0-9a-f]{64}
 
 
 def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator[str]:
-    """The distributions that pyproject asks for: of users, and of developers and builders when asked."""
+    """The distributions that pyproject requires: for users, and with `developers` for developing and building as well."""
     project = pyproject["project"]
     lists = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
     if developers:
@@ -384,6 +393,18 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
 
 
 RULES = (
-    *(layers, import_form, public_modules, engine_names, single_importers, engine_importers, used_dependencies, packages, type_checked, long_files, docstrings),
+    *(
+        layers,
+        import_form,
+        public_modules,
+        engine_names,
+        single_importers,
+        engine_importers,
+        used_dependencies,
+        packages,
+        type_checked,
+        long_files,
+        docstrings,
+    ),
     *(local_addresses, dependencies_page, lock_files),
 )

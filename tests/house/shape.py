@@ -1,4 +1,4 @@
-"""The shape of the code in figures that are read from its text. Ratios and imports are gates; files, lines and names are reported by `make shape`."""
+"""Figures about the code, measured in its text. Ratios and imports are gates; `make shape` reports files, lines and names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from .tree import Source, Tree
 
 SMALL: Final = 110
-"""Lines; a module that is shorter and has one importer is a part of that importer's idea."""
+"""A module with fewer lines and with one importer should be a part of that importer."""
 MOST_SMALL: Final = 3
-"""Modules of that kind; the number only falls."""
+"""The allowed number of such modules, which is only ever lowered."""
 MOST_HEADERS: Final = 0.0885
-"""Of all lines, those of module docstrings and imports; the share only falls."""
+"""The allowed share of module docstrings and imports in all lines, which is only ever lowered."""
 
 _NO_CODE: Final = {
     tokenize.COMMENT,
@@ -55,7 +55,7 @@ def header_lines(source: Source) -> int:
 
 
 def importers(tree: Tree) -> dict[str, set[str]]:
-    """By module: the modules of the product that import it, also for type checkers alone."""
+    """By module: the modules of the product that import it, also for type checkers only."""
     modules = {source.module for source in tree.sources}
     found: dict[str, set[str]] = {module: set() for module in modules}
     for source in tree.sources:
@@ -67,7 +67,7 @@ def importers(tree: Tree) -> dict[str, set[str]]:
 
 
 def small_modules(tree: Tree) -> list[str]:
-    """Modules of less than `SMALL` lines with one importer, packages' own files aside."""
+    """Modules of fewer than `SMALL` lines with one importer, without `__init__` and `__main__`."""
     by = importers(tree)
     return sorted(
         source.path
@@ -79,12 +79,12 @@ def small_modules(tree: Tree) -> list[str]:
 
 
 def header_share(tree: Tree) -> float:
-    """Of all lines, those of module docstrings and imports."""
+    """The share of module docstrings and imports in all lines."""
     return sum(map(header_lines, tree.sources)) / sum(len(source.text.splitlines()) for source in tree.sources)
 
 
 def proportions(tree: Tree) -> list[str]:
-    """No more headers, and no more small modules with one importer, than there were."""
+    """The share of headers, and the number of small modules with one importer, keep their limits."""
     share, small = header_share(tree), small_modules(tree)
     wrong = [f"{share:.1%} of all lines are headers, and may be {MOST_HEADERS:.1%}"] if share > MOST_HEADERS else []
     if len(small) > MOST_SMALL:

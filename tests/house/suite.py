@@ -1,7 +1,6 @@
-"""The rules of the tests themselves: each says something, waits for events instead of time, and is credited for what it shows alone.
+"""The rules for tests: each test asserts something, waits for events instead of time, and is credited only for the rows that it shows.
 
-A rule takes the texts of the tree and returns what breaks it, as the rules of the house do. An exception stands in a table with its reason, and a table
-holds nothing else.
+A rule takes a tree and returns its violations, as in `rules`. Exceptions are in tables, each with its reason; an entry that is not needed is a violation.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ SKIPS = ("importorskip", "skip", "skipif", "xfail")
 SLEEPERS = ("anyio.sleep", "asyncio.sleep", "time.sleep")
 
 POLL = 0.1
-"""Seconds that a `while` loop may pause between two looks at another program, which has no event to tell of."""
+"""The most seconds that a `while` loop may pause when it polls another program, which sends no event."""
 
 MAY_SLEEP: dict[str, str] = {
-    "tests/transports/client_command/test_orphans.py::killed": "a host is killed at random moments of its start, which no event stands for",
+    "tests/transports/client_command/test_orphans.py::killed": "a host is killed at random moments of its start, which have no event",
     "tests/supervision/cluster/core/test_connecting.py::test_a_node_whose_own_loop_hung_gives_up_no_other": "the blocked loop is what is tested",
     "tests/supervision/cluster/test_engine_deaths.py::test_an_application_that_stands_still_loses_no_node": "the blocked loop is what is tested",
     "tests/greenroom/config/test_host.py::test_a_tools_time_is_its_servers_whatever_the_transport": "a tool takes longer than its limit, behind a real socket",
-    "tests/transports/hostile/test_abandoned.py::_once_gone": "each look leaves a timer in the server for a minute, so it looks seldom",
-    "tests/transports/hostile/test_abandoned.py::_settled": "as above: each look leaves a timer behind",
+    "tests/transports/hostile/test_abandoned.py::_once_gone": "each poll leaves a timer in the server for a minute, so it polls seldom",
+    "tests/transports/hostile/test_abandoned.py::_settled": "as above: each poll leaves a timer behind",
     "tests/supervision/testing/test_virtual_time.py::test_an_answer_from_a_thread_of_ones_own_is_waited_for": "the virtual clock waits for a thread that takes real time",
 }
-"""Functions that pause in real time, by file and name, each with the reason why it waits for no event."""
+"""Functions that pause in real time, by file and name, each with the reason why it does not wait for an event."""
 
 
 def _tests(tree: Tree) -> Iterator[tuple[str, ast.Module]]:
@@ -54,7 +53,7 @@ def _functions(within: ast.AST) -> Iterator[Function]:
 
 
 def silent_returns(tree: Tree) -> list[str]:
-    """No test can end before its first assertion: where it does not apply, parametrise it so that it does not exist."""
+    """No test can return before its first assertion: parametrise it so that it does not exist where it does not apply."""
     return [
         f"{path}:{found.lineno}: {test.name} returns before it has asserted anything"
         for path, module in _tests(tree)
@@ -93,7 +92,7 @@ def _raises(block: ast.With | ast.AsyncWith) -> bool:
 def skips(tree: Tree) -> list[str]:
     """No test is skipped, or expected to fail."""
     return [
-        f"{path}:{node.lineno}: pytest's {node.attr}: what does not apply is not parametrised in, and what is needed is installed"
+        f"{path}:{node.lineno}: pytest's {node.attr} is not allowed: leave out parameters that do not apply, and install packages that are needed"
         for path, module in _tests(tree)
         for node in ast.walk(module)
         if isinstance(node, ast.Attribute)
@@ -103,7 +102,7 @@ def skips(tree: Tree) -> list[str]:
 
 
 def sleeps(tree: Tree, allowed: Mapping[str, str] = MAY_SLEEP) -> list[str]:
-    """No test waits for time to pass: it awaits an event, or time is virtual, or it polls another program in a `while` loop."""
+    """No test waits for real time to pass: it awaits an event, uses virtual time, or polls another program in a `while` loop."""
     wrong: list[str] = []
     used: set[str] = set()
     for path, module in _tests(tree):
@@ -117,7 +116,7 @@ def sleeps(tree: Tree, allowed: Mapping[str, str] = MAY_SLEEP) -> list[str]:
                     wrong.append(
                         f"{path}:{call.lineno}: {function.name} sleeps: await an event, or poll in a `while` loop"
                     )
-    return wrong + [f"{name}: allowed to sleep, and does not" for name in sorted(set(allowed) - used)]
+    return wrong + [f"{name}: listed in MAY_SLEEP, and does not sleep" for name in sorted(set(allowed) - used)]
 
 
 def _assigns_marks(node: ast.stmt) -> bool:
@@ -134,11 +133,13 @@ def _is_real(mark: ast.AST) -> bool:
 
 
 def _pauses(body: Sequence[ast.AST], *, real: bool, polls: bool) -> Iterator[ast.Call]:
-    """The calls that let real time pass, other than short pauses of a loop that looks again and again."""
+    """The calls that wait for real time, without the short pauses of a polling loop."""
     for node in body:
         if (
             isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)  # most are not: writing each out took nine tenths of the time
+            and isinstance(
+                node.func, ast.Attribute
+            )  # cheap check first: unparsing all calls took nine tenths of the time
             and ast.unparse(node.func) in SLEEPERS
             and _takes_time(node, real=real, polls=polls)
         ):
@@ -155,9 +156,9 @@ def _takes_time(call: ast.Call, *, real: bool, polls: bool) -> bool:
 
 
 def row_marks(tree: Tree) -> list[str]:
-    """A test is credited for the row that it shows itself: a mark of a whole module would credit all that is beside it."""
+    """A row is credited to single tests: a mark of a whole module would credit all tests in it."""
     return [
-        f"{path}:{node.lineno}: marks every test of the file with a row: mark those that show it"
+        f"{path}:{node.lineno}: marks every test of the file with a row: mark the tests that show it"
         for path, module in _tests(tree)
         for node in module.body
         if _assigns_marks(node)
@@ -177,13 +178,11 @@ def folders(tree: Tree) -> list[str]:
     named = [folder for _, tests in table for folder in re.findall(r"`tests/([\w/]+)`", tests)]
     packages = {str(PurePosixPath(source.path).parent) for source in tree.sources}
     there = {str(PurePosixPath(path).parent.relative_to("tests")) for path, _ in _tests(tree)}
-    wrong = [f"CONTRIBUTING.md: no row says where the tests of {package} are" for package in sorted(packages - listed)]
+    wrong = [f"CONTRIBUTING.md: no row lists the tests of {package}" for package in sorted(packages - listed)]
     wrong += [f"CONTRIBUTING.md: tests/{folder} has no tests" for folder in sorted(set(named) - there)]
-    wrong += [f"CONTRIBUTING.md: tests/{folder} stands in no row" for folder in sorted(there - set(named))]
+    wrong += [f"CONTRIBUTING.md: tests/{folder} is in no row" for folder in sorted(there - set(named))]
     wrong += [
-        f"CONTRIBUTING.md: tests/{folder} stands there twice"
-        for folder in sorted(set(named))
-        if named.count(folder) > 1
+        f"CONTRIBUTING.md: tests/{folder} is listed twice" for folder in sorted(set(named)) if named.count(folder) > 1
     ]
     return wrong
 

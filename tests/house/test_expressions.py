@@ -1,4 +1,4 @@
-"""Each regular expression of the product is linear, or known to read what is short; and one that is not is noticed."""
+"""Each regular expression of the product is proven linear, or listed with a reason, and the proof finds those that are not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         (r"a*+[ab]*c", "fullmatch"),
         (r"\Aa*b", "search"),
         (r"(?m)^a*b", "finditer"),
-        (r"a(?:.*b)?", "search"),  # what cannot fail is not tried again
+        (r"a(?:.*b)?", "search"),  # the optional part cannot fail, so nothing is tried again
         (r"(?s)(.*?)x(.*)", "fullmatch"),
         (r"(.*?)x(?s:.*)", "fullmatch"),
         (r"(?:[^\"\\]|\\.)*", "match"),
@@ -51,16 +51,16 @@ def test_a_linear_expression_is_proven(pattern: str, method: str) -> None:
         (r"a*a*b", "match"),
         (r"\w+\s*\w+!", "match"),
         (r"(?i)k+K+z", "match"),
-        (r"(?i)k+\u212a+z", "match"),  # the sign of Kelvin is a k
+        (r"(?i)k+\u212a+z", "match"),  # the Kelvin sign is a k
         (r"(?:ab)*(?:ab)*c", "match"),
         (r"a{0,500}a{0,500}b", "match"),
         (r"(?:(?:a*b)?a)*", "match"),
         (r"a*b", "search"),
         (r"\s+$", "search"),
-        (r"a*+b", "search"),  # each place is a new beginning
-        (r"(?m)^\s*a", "finditer"),  # a line begins within what is consumed
+        (r"a*+b", "search"),  # a search starts at each position
+        (r"(?m)^\s*a", "finditer"),  # a line may begin within the consumed text
         (r"\{.*?\}", "finditer"),
-        (r"a(?:.*b)?", "finditer"),  # what is looked at behind a match is looked at again
+        (r"a(?:.*b)?", "finditer"),  # the text after a match is read again
         (r"\"(?:[^\"\\]|\\.)*\"", "finditer"),
         (r"(?s)(.*?)x(.*)y", "fullmatch"),
         (r":[ \t]*(x+)?[ \t]*", "fullmatch"),

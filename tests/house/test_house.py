@@ -1,4 +1,4 @@
-"""The house obeys its rules, and each rule refuses what it is there to refuse."""
+"""The repository keeps the rules, and each rule refuses its violations."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_no_module_imports_a_models_library_or_knows_where_a_model_is_served(hou
 def test_the_links_for_type_checkers_lead_to_the_rooms(root: Path) -> None:
     for room in ROOMS:
         link = root / FRONT_DOOR_FOLDER / room
-        # a clone without symlinks has a file there that says where the link would lead
+        # in a clone without symlinks this is a file with the link's target
         leads_to = link.readlink() if link.is_symlink() else link.read_text(encoding="utf-8").strip()
         assert Path(leads_to) == Path("..", "..", room)
 
 
 def bad(**files: str) -> Tree:
-    """A small house: `__` in a name is a slash."""
+    """A small repository: `__` in a name is a slash."""
     texts = {f"{name.replace('__', '/')}.py": text for name, text in files.items()}
     return Tree({"pyproject.toml": PYPROJECT, **texts})
 
@@ -190,7 +190,7 @@ def test_supervision_is_imported_by_its_public_modules(path: str, line: str, inn
 
 def test_a_way_past_the_public_module_that_is_not_used_is_refused() -> None:
     assert rules.public_modules(Tree({}), {"kernel.forks": "a reason"}) == [
-        "kernel.forks: allowed to other rooms, and used by none"
+        "kernel.forks: other rooms may import it, and none does: take it out of the table"
     ]
 
 
@@ -220,7 +220,9 @@ def test_the_names_of_behaviours_are_refused_outside_of_supervision(path: str, l
         ({"actors__a": "import requests"}, "no dependency"),
     ],
 )
-def test_a_second_importer_or_a_wrong_folder_or_an_unknown_library_is_refused(files: dict[str, str], complaint: str) -> None:
+def test_a_second_importer_or_a_wrong_folder_or_an_unknown_library_is_refused(
+    files: dict[str, str], complaint: str
+) -> None:
     (wrong,) = rules.single_importers(bad(**files))
     assert complaint in wrong
 
@@ -276,7 +278,7 @@ def test_long_files_need_a_reason_and_reasons_need_a_long_file() -> None:
     assert rules.long_files(tree, {"auth/long.py": "one table, read as a whole"}) == []
     reason = "one table, read as a whole"
     assert rules.long_files(tree, {"auth/long.py": reason, "auth/short.py": reason}) == [
-        "auth/short.py: allowed to be long, and is not"
+        "auth/short.py: listed as long, and has at most 700 lines"
     ]
 
 
@@ -289,7 +291,7 @@ def test_a_file_without_a_docstring_is_refused() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("see /", "home/somebody/notes"),
+        ("see /", "home/ann/notes"),
         ("cd /", "tmp/build"),
         ("C:", "\\Windows"),
         ("https://pypi", ".org/simple"),

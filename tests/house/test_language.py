@@ -1,4 +1,4 @@
-"""The rules of language refuse what they are there to refuse, and nothing else."""
+"""Tests of the rules of language: each rule refuses its violations and allows all else."""
 
 from __future__ import annotations
 

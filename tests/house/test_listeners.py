@@ -1,4 +1,4 @@
-"""Everything that listens accepts through `supervision/acceptor.py`: asyncio's own servers fill the log when descriptors run out."""
+"""All listeners accept connections through `supervision/acceptor.py`: asyncio's own servers fill the log when descriptors run out."""
 
 from __future__ import annotations
 

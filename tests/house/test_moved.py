@@ -1,4 +1,4 @@
-"""Modules under the paths that they had."""
+"""Old paths of modules and names lead to the current ones, with a warning."""
 
 from __future__ import annotations
 

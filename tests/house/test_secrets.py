@@ -1,4 +1,4 @@
-"""Two rules of the house: secrets are compared in constant time, and a file that holds some is made in one way."""
+"""Two rules: secrets are compared in constant time, and files with secrets are written by one function."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDERS_WITH_SECRETS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/guest/")
-"""Where peers show secrets, or ids that cannot be guessed: there, a name that could be a secret's counts as one."""
+"""Folders that receive secrets or unguessable ids from peers: here, `SECRET_NAME` decides which names count as secrets."""
 ANYWHERE_SECRET_NAME = re.compile(
     r"(?:^|_)(?:secret|token|password|passphrase|credential|digest|hexdigest|h?mac|nonce|verifier|signature|proof|pepper|cookie|api_?key)s?$",
     re.IGNORECASE,
 )
-"""In all other code, names that are hardly ever anything else."""
+"""The same for all other code: names that are hardly ever used for other values."""
 SECRET_NAME = re.compile(
     r"(?:^|_)(?:secret|token|password|digest|hexdigest|pbkdf2_hmac|h?mac|nonce|verifier|signature|sign|proof|pepper|state|key|cookie|code|mark|ticket"
     r"|assertion)s?$",
     re.IGNORECASE,
 )
-"""Names, by their last word, of what could be a secret, or what is made of one."""
+"""Names, by their last word, of possible secrets and of values that are derived from one."""
 
 NOT_SECRET = {
     (
@@ -37,8 +37,11 @@ NOT_SECRET = {
     (
         "auth/client/login_process.py",
         "held.access_token != sent",
-    ): "both are ours: was another token sent than is held now",
-    ("auth/client/login_process.py", "stored.access_token != old.access_token"): "both are ours, from one store",
+    ): "both are this client's: the token that was sent, and the current one",
+    (
+        "auth/client/login_process.py",
+        "stored.access_token != old.access_token",
+    ): "both are this client's, from one store",
     ("auth/client/login_process.py", "stored.access_token != sent"): "as above",
     ("auth/client/login_process.py", "stored.refresh_token == old.refresh_token"): "as above",
     ("auth/credential_headers.py", "key.lower() == name"): "the name of a header",
@@ -64,7 +67,7 @@ NOT_SECRET = {
     ("transports/tls.py", "error.verify_code == _EXPIRED"): "OpenSSL's number of an error",
     ("transports/tls.py", "error.verify_code == _NOT_YET"): "as above",
 }
-"""Comparisons of what is called like a secret, and is none that a peer could find out by the clock."""
+"""Comparisons of names that look like secrets, whose timing tells a peer nothing, each with the reason."""
 
 CONSTANT_TIME_COMPARISONS = {
     ("auth/testing/fake_auth_endpoints.py", "_equal_in_constant_time"): 1,
@@ -82,20 +85,20 @@ CONSTANT_TIME_COMPARISONS = {
     ("supervision/cluster/framing.py", "_prove"): 1,
     ("transports/listening_sockets.py", "_on_readable"): 1,
 }
-"""Where secrets that a peer has shown are compared, and how often in that function."""
+"""The functions that compare a peer's secrets, and the number of comparisons in each."""
 
 WRITERS = {
     "actors/task_store_sqlite.py": "makes an empty file for SQLite, with O_EXCL",
-    "auth/client/token_stores.py": "the file of a lock, which says nothing and stays",
-    "src/greenroom/cli/exit_codes.py": "what the user has asked to be saved, which is no secret",
-    "src/greenroom/protocol/tool_pins.py": "pins are for a repository and no secret, and this room imports nothing of others",
+    "auth/client/token_stores.py": "an empty lock file, which stays",
+    "src/greenroom/cli/exit_codes.py": "a result that the user wants to save, which is no secret",
+    "src/greenroom/protocol/tool_pins.py": "pins are kept in a repository and are no secret, and this room imports no other room",
     "supervision/private_files.py": "the one place",
 }
-"""Modules that make files otherwise than by `write_private`, each with its reason."""
+"""Modules that create files without `write_private`, each with the reason."""
 
 
 def compared(sources: list[Source]) -> Iterator[tuple[str, str]]:
-    """Each comparison by `==` or `!=` of what is called like a secret, with something that is no constant."""
+    """Each comparison by `==` or `!=` of a name that looks like a secret with a value that is no constant."""
     for source in sources:
         for node in source.nodes:
             if isinstance(node, ast.Compare) and any(isinstance(each, ast.Eq | ast.NotEq) for each in node.ops):
@@ -107,7 +110,7 @@ def compared(sources: list[Source]) -> Iterator[tuple[str, str]]:
 
 
 def has_secret_name(node: ast.expr, names: re.Pattern[str] = SECRET_NAME) -> bool:
-    """Whether a name in an expression, but for the arguments of calls, is that of a secret."""
+    """Whether an expression contains a name that looks like a secret, outside of the arguments of calls."""
     match node:
         case ast.Name(id=name):
             return names.search(name) is not None
@@ -138,7 +141,7 @@ def constant_time(sources: list[Source]) -> Counter[tuple[str, str]]:
 
 
 def writers(sources: list[Source]) -> set[str]:
-    """Modules that make files with a mode, or temporary ones, by themselves."""
+    """Modules that create files with a mode, or temporary files."""
     return {
         source.path
         for source in sources
@@ -154,8 +157,10 @@ def _sources() -> list[Source]:
 
 def test_a_possible_secret_is_not_compared_by_equality(sources: list[Source]) -> None:
     found = set(compared(sources))
-    assert found - set(NOT_SECRET) == set(), "compare with hmac.compare_digest, or say in the table why it is no secret"
-    assert set(NOT_SECRET) - found == set(), "these are gone: take them out of the table"
+    assert found - set(NOT_SECRET) == set(), (
+        "compare with hmac.compare_digest, or add the comparison to NOT_SECRET with the reason"
+    )
+    assert set(NOT_SECRET) - found == set(), "these comparisons no longer exist: take them out of the table"
 
 
 def test_secrets_from_peers_are_compared_in_constant_time(sources: list[Source]) -> None:
@@ -163,7 +168,9 @@ def test_secrets_from_peers_are_compared_in_constant_time(sources: list[Source])
 
 
 def test_private_files_are_made_in_one_place(sources: list[Source]) -> None:
-    assert writers(sources) == set(WRITERS), "use supervision.private_files.write_private, or say in the table why not"
+    assert writers(sources) == set(WRITERS), (
+        "use supervision.private_files.write_private, or add the module to WRITERS with the reason"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each place that listens says here who may come: nothing on a user's machine is open to whatever runs there, or to a page in a browser."""
+"""Each module that listens is listed here with its protection: no socket is open to other programs on a user's machine, or to a page in a browser."""
 
 from __future__ import annotations
 
@@ -11,31 +11,38 @@ from .tree import Source, current_tree
 
 LISTENERS = {
     "actors/guest/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
-    "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it shows a snapshot and takes no word",
-    "supervision/acceptor.py": "for what listens on behalf of others, which are in `INDIRECT_LISTENERS`",
+    "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it sends a snapshot and reads nothing",
+    "supervision/acceptor.py": "it listens for other modules, which are in `INDIRECT_LISTENERS`",
     "supervision/cluster/thespian_patches.py": "a probe, closed again: whether a port is free",
     "supervision/cluster/thespian_system.py": "a probe, closed again: whether an address is this machine's",
-    "transports/listening_sockets.py": "the HTTP listener: Host and Origin are checked, and a provider asks who it is; between workers, a socket in a folder of the user's, mode 0600, which wants a secret shown",
+    "transports/listening_sockets.py": "the HTTP listener: Host and Origin are checked, and a provider authenticates the caller; between workers, a socket in a folder of the user's, mode 0600, which requires a secret",
 }
-"""Modules that bind a socket, and what is between it and who finds it."""
+"""Modules that bind a socket, and the protection of that socket."""
 
 INDIRECT_LISTENERS = {
-    "auth/client/interactive_flows.py": "on 127.0.0.1, while a login is under way; a state that cannot be guessed, once; the page is fixed, and nothing in it runs",
+    "auth/client/interactive_flows.py": "on 127.0.0.1, during a login; it accepts an unguessable state, once; the page is fixed and contains no script",
     "auth/testing/fake_auth_server.py": "for tests, on 127.0.0.1: an authorization server that lets every user sign in",
-    "src/greenroom/testing/faulty_routes.py": "for tests, on 127.0.0.1: a way to a server, which looks at who comes itself",
+    "src/greenroom/testing/faulty_routes.py": "for tests, on 127.0.0.1: a route to a server, which authenticates its callers itself",
     "supervision/cluster/addresses.py": "links of nodes: both ends prove that they have the key before anything else is read",
 }
-"""Modules that have another one listen for them, or asyncio."""
+"""Modules that listen through another module, or through asyncio."""
 
 PAGES = {"auth/client/interactive_flows.py", "auth/testing/fake_auth_endpoints.py"}
-"""Modules that serve HTML: each escapes all that it shows, and sends a policy by which nothing may run."""
+"""Modules that serve HTML: each escapes all text, and sends a policy that allows no script."""
 
 BIND_CALLS = {"bind"}
-LISTEN_CALLS = {"start_server", "start_unix_server", "create_server", "create_unix_server", "tcp_sockets", "unix_socket"}
+LISTEN_CALLS = {
+    "start_server",
+    "start_unix_server",
+    "create_server",
+    "create_unix_server",
+    "tcp_sockets",
+    "unix_socket",
+}
 
 
 def calls(source: Source, names: set[str]) -> bool:
-    """Whether a module calls something of these names with an address or a socket: `bind` of signatures has none of `sock`'s names before it."""
+    """Whether a module calls a function of these names on a socket or with an address. `bind` of a signature is excluded by the name before it."""
     for node in source.nodes:
         if isinstance(node, ast.Call):
             function = node.func
@@ -43,7 +50,7 @@ def calls(source: Source, names: set[str]) -> bool:
                 return True
             if isinstance(function, ast.Attribute) and function.attr in names:
                 owner = ast.unparse(function.value)
-                if function.attr != "bind" or owner.rpartition(".")[2] in ("sock", "probe", "listening", "_door"):
+                if function.attr != "bind" or owner.rpartition(".")[2] in ("sock", "probe", "listening"):
                     return True
     return False
 

@@ -1,4 +1,4 @@
-"""The rules of the tests refuse what they are there to refuse, and nothing else."""
+"""Tests of the rules for tests: each rule refuses its violations and allows all else."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_sleep_needs_a_reason_and_an_unused_reason_is_refused() -> None:
     assert len(suite.sleeps(tree, {name: "because"})) == 1
     assert suite.sleeps(tree, {name: "the blocked loop is what is tested"}) == []
     assert suite.sleeps(suite_of("def test_it(): ..."), {name: "the blocked loop is what is tested"}) == [
-        f"{name}: allowed to sleep, and does not"
+        f"{name}: listed in MAY_SLEEP, and does not sleep"
     ]
 
 
@@ -124,7 +124,7 @@ def test_a_sleep_needs_a_reason_and_an_unused_reason_is_refused() -> None:
 )
 def test_a_mark_that_credits_a_whole_file_is_refused(text: str) -> None:
     (wrong,) = suite.row_marks(suite_of(text))
-    assert "mark those that show it" in wrong
+    assert "mark the tests that show it" in wrong
 
 
 def test_other_marks_of_a_file_and_rows_of_a_test_are_allowed() -> None:
@@ -151,10 +151,10 @@ def test_a_package_without_a_row_and_a_wrong_folder_of_tests_are_refused() -> No
         "tests/docs/test_c.py": "",
     }
     assert suite.folders(Tree(files)) == [
-        "CONTRIBUTING.md: no row says where the tests of transports are",
+        "CONTRIBUTING.md: no row lists the tests of transports",
         "CONTRIBUTING.md: tests/gone has no tests",
-        "CONTRIBUTING.md: tests/greenroom/cli stands in no row",
-        "CONTRIBUTING.md: tests/docs stands there twice",
+        "CONTRIBUTING.md: tests/greenroom/cli is in no row",
+        "CONTRIBUTING.md: tests/docs is listed twice",
     ]
 
 

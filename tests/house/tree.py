@@ -1,6 +1,6 @@
-"""The repository as the rules see it: texts by path, and for each source file who it is and what it imports.
+"""The repository as the rules see it: texts by path, and the module name and imports of each source file.
 
-A rule takes a `Tree`, so that a test can hand it a bad one of three lines and see it refused.
+A rule takes a `Tree`, so that a test can pass a bad one of three lines and see it refused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ PARTS = {
     "greenroom": {*ROOMS, "cli", "config", "protocol", "pytest_plugin"},
     "greenroom.supervision": {"behaviours", "cluster", "introspect", "kernel", "supervisors", "testing"},
 }
-"""What `from greenroom import …` names when it does not mean the face itself: the parts that the rules tell apart."""
+"""Names in `from greenroom import …` that are packages or modules, which the rules distinguish from the package's own names."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One thing that a source file imports, wherever in the file it does."""
+    """One import of a source file, anywhere in the file."""
 
     line: int
     target: str
     dots: int
     whole: str = ""
-    """With the name that is taken of it, which may be a module, too."""
+    """The target with the imported name, which may be a module, too."""
 
     @property
     def root(self) -> str:
@@ -65,7 +65,7 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All of it: walked once, and gone through by each rule."""
+        """All nodes of the syntax tree, for all rules."""
         return list(ast.walk(self.syntax))
 
     @cached_property
@@ -75,7 +75,7 @@ class Source:
 
     @cached_property
     def loads(self) -> list[Import]:
-        """What is imported when the module or one of its functions runs: all but what stands there for type checkers."""
+        """The imports when the module or one of its functions runs, without those for type checkers."""
         return [found for _, found in self._running]
 
     @cached_property
@@ -85,7 +85,7 @@ class Source:
 
     @cached_property
     def loads_at_once(self) -> list[Import]:
-        """What is imported when the module itself is: all of that but what its functions import."""
+        """The imports when the module is imported, without those inside of functions."""
         inner = {
             id(each)
             for node in self.nodes
@@ -95,7 +95,7 @@ class Source:
         return [found for node, found in self._running if id(node) not in inner]
 
     def imports_of(self, node: ast.AST) -> Iterator[Import]:
-        """What one node imports."""
+        """The imports of one node."""
         match node:
             case ast.Import(names=names):
                 for name in names:
@@ -123,7 +123,7 @@ class Source:
 
 
 def for_checkers(node: ast.AST) -> list[ast.stmt]:
-    """The statements that type checkers alone take; not those of an `else`."""
+    """The statements for type checkers only, without those of an `else`."""
     return node.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" else []
 
 
@@ -135,7 +135,7 @@ class Tree:
 
     @classmethod
     def of(cls, root: Path) -> Tree:
-        """Whatever git has or would take: a new file obeys before it is committed."""
+        """The files that git tracks or would track: a new file is checked before it is committed."""
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listing = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout.decode().split("\0")
         paths = (Path(name) for name in listing if name)
@@ -153,15 +153,15 @@ class Tree:
 
     @cached_property
     def pyproject(self) -> dict[str, Any]:
-        """The project's own description."""
+        """The parsed pyproject.toml."""
         return tomllib.loads(self.files["pyproject.toml"])
 
 
 @cache
 def parsed(path: str, text: str) -> ast.Module:
-    """A file of Python. All modules of tests share what was parsed."""
+    """The parsed Python file, cached for all test modules."""
     was = gc.isenabled()
-    gc.disable()  # otherwise four fifths of the time go into looking for cycles in what is all kept
+    gc.disable()  # the parsed trees are all kept: looking for cycles in them took four fifths of the time
     try:
         return ast.parse(text, path)
     finally:
@@ -171,12 +171,12 @@ def parsed(path: str, text: str) -> ast.Module:
 
 @cache
 def current_tree(root: Path) -> Tree:
-    """The repository as it stands, read once for all modules of tests."""
+    """The current files of the repository, read once for all test modules."""
     return Tree.of(root)
 
 
 def forget() -> None:
-    """Drop all that was read and parsed. pytest holds the trees themselves for longer, in cycles, so they are emptied."""
+    """Drop all files that were read and parsed. pytest keeps the trees for longer, in reference cycles, so they are emptied."""
     if current_tree.cache_info().currsize:
         house = current_tree(Path(__file__).parents[2])
         for each in (*house.sources, house):
@@ -186,7 +186,7 @@ def forget() -> None:
 
 
 def module_of(path: str) -> str | None:
-    """The name that a file is imported by, when it is one of ours: `auth/tokens.py` is `greenroom.auth.tokens`."""
+    """The module name of a file of the product: `auth/tokens.py` is `greenroom.auth.tokens`. None for other files."""
     pure = PurePosixPath(path)
     if pure.suffix != ".py":
         return None
