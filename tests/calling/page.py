@@ -1,4 +1,4 @@
-"""The page of results: what each server has, by step, and where others are not as the specification wants them."""
+"""Writes the page of results: the outcome of each step for each server, and the servers' differences from the specification."""
 
 from __future__ import annotations
 
@@ -15,78 +15,85 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "servers-we-call.md"
 ALONE = frozenset({"JSON, no sessions", "plain JSON"})
-"""Where each request stands alone, and less can be done than elsewhere."""
+"""The transports without sessions, on which fewer steps are possible."""
 
 SIGNS: Mapping[Mark, str] = {Mark.RIGHT: "yes", Mark.NOT_DECLARED: "n/a", Mark.NEVER: "never", Mark.WRONG: "WRONG"}
 
 WHAT: Mapping[str, str] = {
-    "open": "handshake, who it is, ping",
-    "revisions": "the same with clients that ask for an older one, three at once",
+    "open": "handshake, the server's name and version, ping",
+    "revisions": "the same with clients that ask for an older revision, three at once",
     "list": "tools, over all pages",
-    "call": "values of all kinds, sixteen calls side by side",
-    "structure": "structured content, against its schema and as a typed value",
+    "call": "values of all kinds, sixteen concurrent calls",
+    "structure": "structured content, checked against its schema and as a typed value",
     "failure": "a tool that fails, wrong arguments, an unknown name",
     "progress": "each step of a call, in order",
-    "cancel": "a call that is taken back and, where the server can be seen to stop, that it does; a deadline; the next call",
-    "logging": "messages, and only those of the level that was asked for",
+    "cancel": "a cancelled call, which also stops on the server if that can be observed; a deadline; the next call",
+    "logging": "messages, and only those of the requested level",
     "read": "resources and templates, texts and bytes, an unknown URI",
-    "subscribe": "an update that is told, and none after unsubscribing",
+    "subscribe": "a notification of an update, and none after unsubscribing",
     "prompt": "prompts with arguments",
     "complete": "an argument's completions",
-    "changes": "a list that changes, is told and read again",
+    "changes": "a list that changes, with its notification, and is read again",
     "sampling": "the server asks our model",
-    "elicitation": "the server asks our user, who fills in a form, or declines",
+    "elicitation": "the server asks our user, who fills in a form or declines",
     "url": "the server sends our user to a page",
-    "roots": "the server asks where we work, and again when that is another place",
-    "tasks": "begun, listed, followed, asked in between, its result; one that is cancelled",
-    "close": "the client is closed, the server's programs are gone",
+    "roots": "the server asks for our roots, and again after they change",
+    "tasks": "a task that is started, listed and awaited, asks a question, and has a result; one that is cancelled",
+    "close": "the client is closed, and the server's programs have ended",
 }
 
 TEXT = """\
-# Servers that we call
+# Servers that our client calls
 
-`make servers` has our `Client` call servers that others wrote, and ours, over every transport that they have, with every value compared. They are
-installed from locks, into a folder that is never committed, and each is a program of its own, started for its row, whose end is looked at.
+`make servers` runs our `Client` against servers of other authors and against ours, over every transport that each of them has. This page shows what worked. It is for you if
+you want to know whether the client works with a certain server.
 
-*n/a* is what a server has not declared: the client refuses to ask for it, which is looked at as well. What no capability declares (progress, and what
-a server asks its client) is *n/a* when nothing of the kind happened in the whole row. *never* is declared, and does not happen; the reasons are
-below. The page is written by the run itself, `python -m tests.calling --write`, and a run whose results are others fails.
+Every value is compared. The servers are installed from lock files into a folder that is never committed. Each runs as a program of its own for its row, and the run checks that
+it ends.
 
-## What each has
+| Mark | Meaning |
+| ---- | ------- |
+| yes | it works |
+| n/a | The server does not declare the capability, and the run checks that the client refuses to ask for it. For features without a capability (progress, and requests of the server to its client): the server did nothing of the kind in the whole row. |
+| never | The server declares the capability, but never uses it; the reasons are below. |
+
+`python -m tests.calling --write` writes this page. A run with other results than the page's fails.
+
+## Results
 
 {grid}
 
-## What each step is
+## Steps
 
 {what}
 
-## On which transports
+## Transports
 
-Where each request stands alone there are fewer steps: nothing comes but its answer. There, a tool that would ask has to end in the way of its SDK: in
-an error (mcp 2.3.0, greenroom), in a failed result (FastMCP), or never, so that the call's deadline ends it (mcp 1.30.0).
+Without sessions, each request is independent and has fewer steps, since the client gets only its answer. There, a tool that asks its client has to fail as its SDK does it: with
+an error (mcp 2.3.0, greenroom), with a failed result (FastMCP), or at the call's deadline, because it never ends (mcp 1.30.0).
 
 {transports}
 
-## Declared, and never done
+## Declared, but never used
 
 {never}
 
-## Where they differ from the specification
+## Differences from the specification
 
-None of these is an obstacle: the step goes through with the difference in it, and would fail if the server mended its ways.
+None of these is an obstacle. The step expects the difference, and would fail if the server corrected it.
 
 {differs}
 
 ## All in one host
 
-{count} of these servers in one `Host`, whose tools are one set:
+{count} of these servers in one `Host`, with one set of tools:
 
 {together}
 """
 
 
 def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> str:
-    """The whole of it. `beside` is what was wrong in the host."""
+    """The page. `beside` has the failed checks of the host."""
     whole = [outcome for outcome in outcomes if outcome.row.transport not in ALONE]
     servers = list(dict.fromkeys(outcome.row.server for outcome in whole))
     of = {server: [outcome for outcome in whole if outcome.row.server == server] for server in servers}
@@ -105,13 +112,13 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
     ]
     return TEXT.format(
         grid=_table(("Step", *servers), grid),
-        what=_table(("Step", "What has to be right"), WHAT.items()),
+        what=_table(("Step", "What is tested"), WHAT.items()),
         transports=_table(("Server", "Transport", "yes", "n/a", "never", "Tools"), counts),
         never=_table(
             ("Server", "Step", "Why"), _notes((outcome.row.name_in_notes, outcome.row.never) for outcome in outcomes)
         ),
         differs=_table(
-            ("Server", "Step", "What it does"), _notes((each.row.server, each.row.differs) for each in outcomes)
+            ("Server", "Step", "Difference"), _notes((each.row.server, each.row.differs) for each in outcomes)
         ),
         count=count,
         together=_table(("Check", "Right"), [(name, "WRONG" if name in beside else "yes") for name in (*CHECKS, LAST)]),
@@ -119,16 +126,16 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
 
 
 def _cell(outcomes: Sequence[Outcome], step: str) -> str:
-    """On all of its transports, or on which."""
+    """The mark of a step: one for all transports, or one for each."""
     marks = {outcome.row.transport: SIGNS[outcome.marks[step]] for outcome in outcomes}
     found = set(marks.values())
     return found.pop() if len(found) == 1 else ", ".join(f"{transport}: {mark}" for transport, mark in marks.items())
 
 
-def _notes(said: Iterable[tuple[str, Mapping[str, str]]]) -> list[tuple[str, str, str]]:
-    """Each thing once, with all the steps of one server that it is the same for."""
+def _notes(rows: Iterable[tuple[str, Mapping[str, str]]]) -> list[tuple[str, str, str]]:
+    """The notes of a server, each once, with all its steps."""
     by_reason: dict[tuple[str, str], list[str]] = {}
-    for server, notes in said:
+    for server, notes in rows:
         for step, why in notes.items():
             steps = by_reason.setdefault((server, why), [])
             if step not in steps:

