@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from .catalogue import RegistrationError
 from .context import Context
-from .pools.pool import Pool
+from .pools.pool_options import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

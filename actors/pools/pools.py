@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from greenroom.actors.worker_interfaces import Job
     from greenroom.supervision import ChildSpec
 
-    from .pool import Pool
+    from .pool_options import Pool
     from .remote_call import CallOutcome
 
 _TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")

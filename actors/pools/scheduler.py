@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue_entries import CatalogueEntry
     from greenroom.supervision import ExitReason, Timer
 
-    from .pool import Pool
+    from .pool_options import Pool
     from .pools import ProcessProvider
     from .remote_call import RemoteCall, StartLocks
 

@@ -37,7 +37,7 @@ from greenroom.supervision.cluster import NodeFailed, NodeLost, NothingFits, Pro
 from greenroom.supervision.cluster.node_records import EXIT_MEMORY
 
 from . import remote_call as protocol
-from .pool import MIB
+from .pool_options import MIB
 from .remote_call import CallOutcome, RemoteCall
 from .worker_main import WorkerMain
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from greenroom.actors.worker_interfaces import Job
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
-    from .pool import Pool
+    from .pool_options import Pool
     from .pools import ProcessProvider, WorkerProcess
     from .remote_call import StartLocks
 

@@ -15,7 +15,9 @@ from greenroom.actors.client.errors import NotReady, TooManyPages
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.handler_results import json_text
 from greenroom.protocol.serialization import is_object, sendable
-from greenroom.protocol.server_replies import (
+from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
+
+from .protocol.received_results import (
     Page,
     PromptReply,
     RemoteTask,
@@ -29,7 +31,6 @@ from greenroom.protocol.server_replies import (
     read_tasks,
     read_tool_reply,
 )
-from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -86,7 +86,7 @@ def check_run(
                 f'{given[0]} is for "http", but the default transport is stdio: write server.run("http", {given[0]}=…)'
             )
     if workers is not None:
-        from .worker_processes import check_workers  # noqa: PLC0415 - what has no workers does not load what starts them
+        from .multi_worker_server import check_workers  # noqa: PLC0415 - what has no workers does not load what starts them
 
         check_workers(workers)
     if grace is not None and (

@@ -274,7 +274,7 @@ class Server(Decorators):
 
     def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
         if workers is not None:
-            from .worker_processes import run_workers  # noqa: PLC0415 - rarely used, and it loads the cluster
+            from .multi_worker_server import run_workers  # noqa: PLC0415 - rarely used, and it loads the cluster
 
             run_workers(self, config, grace, workers, inspect=inspect)
             return

@@ -125,7 +125,7 @@ OPTIONAL_PACKAGES = (
     ),
     *("actors.mentions", "actors.output", "auth.client", "actors.gateway", "supervision.cluster"),
     *(
-        "worker_processes",
+        "multi_worker_server",
         "actors.ensemble",
         "thespian",
         "thespian_tools",

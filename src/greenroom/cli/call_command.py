@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from greenroom.client import Client, ClientTools
-    from greenroom.protocol.server_replies import ResourceReply, ToolReply
+    from greenroom.protocol.received_results import ResourceReply, ToolReply
 
     from .target_client import TargetClient
     from .terminal_prompts import TerminalPrompts

@@ -13,8 +13,8 @@ import msgspec
 from .content import Audio, Contents, Embedded, Image, Text
 from .errors import BadAnswer
 from .jsonrpc import decode_checked
+from .received_results import ToolReply, text_of
 from .serialization import is_object
-from .server_replies import ToolReply, text_of
 from .type_schemas import typed_schema_of
 from .validation_errors import STEPS_ON_LOOP, Mismatch, ProblemReason, StepMeter, ValidationProblem
 

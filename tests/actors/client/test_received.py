@@ -11,8 +11,7 @@ from greenroom.protocol.content import Audio, Contents, Embedded, Image, Resourc
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.errors import BadAnswer
 from greenroom.protocol.handler_results import Message, ReturnSchema, prompt_result, resource_contents, tool_result
-from greenroom.protocol.reply_values import OutputSchema, is_wrapped, plain_value, typed_value
-from greenroom.protocol.server_replies import (
+from greenroom.protocol.received_results import (
     Page,
     RemoteTask,
     ToolReply,
@@ -25,6 +24,7 @@ from greenroom.protocol.server_replies import (
     read_tasks,
     read_tool_reply,
 )
+from greenroom.protocol.reply_values import OutputSchema, is_wrapped, plain_value, typed_value
 
 PIXEL = {"type": "image", "data": "AAEC", "mimeType": "image/png"}
 WORKING = {

@@ -38,7 +38,7 @@ from greenroom.wire_probe import WireProbe
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
-    from greenroom.actors.pools.pool import Pool
+    from greenroom.actors.pools.pool_options import Pool
     from greenroom.actors.pools.remote_call import StartLocks
     from greenroom.supervision import ChildSpec, Pid, Ref
 

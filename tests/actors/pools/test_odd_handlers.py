@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES
-from greenroom.actors.pools.pool import Pool
+from greenroom.actors.pools.pool_options import Pool
 from greenroom.actors.pools.worker_proxy import WorkerLost, start_failure_for_caller, why_lost, why_not_started
 from greenroom.actors.worker_interfaces import company_of_call
 from greenroom.protocol.errors import PeerError

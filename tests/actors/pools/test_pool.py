@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.actors.pools import pool as pools
-from greenroom.actors.pools.pool import MIB, BadPool, Pool
+from greenroom.actors.pools import pool_options as pools
+from greenroom.actors.pools.pool_options import MIB, BadPool, Pool
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"size": 0}, "size must be a whole number, 1 or more or None"),

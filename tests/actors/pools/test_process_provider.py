@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.pools.handler_spec import become_worker
-from greenroom.actors.pools.pool import Pool
+from greenroom.actors.pools.pool_options import Pool
 from greenroom.actors.pools.pools import NoWorkers, ProcessProvider, WorkerProcess
 from greenroom.supervision import GenServer, inbox, is_alive, start
 from greenroom.supervision.cluster import os_processes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.pools.pool import MIB, Pool
+from greenroom.actors.pools.pool_options import MIB, Pool
 from greenroom.actors.pools.remote_call import StartLocks
 from greenroom.actors.pools.worker_proxy import why_not_begun
 from greenroom.actors.settings import Settings

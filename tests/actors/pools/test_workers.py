@@ -10,7 +10,7 @@ import pytest
 from greenroom.actors.company import Company
 from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES, CallChannel
 from greenroom.actors.pools import worker_main
-from greenroom.actors.pools.pool import Pool
+from greenroom.actors.pools.pool_options import Pool
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import PeerError

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from greenroom.multi_worker_server import WorkerOwner
 from greenroom.supervision import (
     NO_CONNECTION,
     SHUTDOWN,
@@ -27,7 +28,6 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster.cluster_settings import NodeSpec
 from greenroom.supervision.cluster.node_records import NodeLost, ProcessEnding
 from greenroom.supervision.kernel.reports import Unexpected
-from greenroom.worker_processes import WorkerOwner
 
 GRACE = 7.0
 LOST = Crash(NodeLost("node", ProcessEnding(signal=11)))

@@ -12,9 +12,9 @@ import pytest
 from greenroom import Host, Server
 from greenroom.actors.federation.federation_errors import UnknownServer
 from greenroom.errors import ConfigError
+from greenroom.multi_worker_server import application_of
 from greenroom.program_runner import GaveUp, run
 from greenroom.supervision import GenServer, child
-from greenroom.worker_processes import application_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import ConfigError, HttpConfig, Server, program_runner, worker_processes
+from greenroom import ConfigError, HttpConfig, Server, multi_worker_server, program_runner
 from greenroom.run_options import grace_periods
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_calls_have_as_long_as_the_grace_or_their_own_setting_allows(
 
     monkeypatch.setattr(Server, "_http_listener", listen)
     monkeypatch.setattr(program_runner, "run", run)
-    monkeypatch.setattr(worker_processes, "run_workers", run_workers)
+    monkeypatch.setattr(multi_worker_server, "run_workers", run_workers)
 
     Server("s").run("http", config=HttpConfig(port=0, drain_grace=drain_grace), grace=grace, workers=workers)
 

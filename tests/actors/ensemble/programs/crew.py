@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from greenroom import Context, Server
-from greenroom import worker_processes as workers
+from greenroom import multi_worker_server as workers
 
 server = Server("crew")
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from greenroom import Server
-from greenroom import worker_processes as workers
+from greenroom import multi_worker_server as workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

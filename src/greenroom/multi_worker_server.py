@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
     from .server import Server
 
-log: Final = logging.getLogger("greenroom.worker_processes")
+log: Final = logging.getLogger("greenroom.multi_worker_server")
 
 HUNG: Final = 30
 """Seconds without a sign of life after which a process counts as hung, and is replaced."""
@@ -99,7 +99,7 @@ _PRELOAD: Final = (
     "greenroom.server",
     "greenroom.transports.http_listener",
     "greenroom.transports.asgi",
-    "greenroom.worker_processes",
+    "greenroom.multi_worker_server",
 )
 
 
