@@ -159,7 +159,7 @@ class HttpConfig:
     send_buffer: int | None = None
     """The kernel's send buffer for each connection, in bytes; None leaves it to the kernel."""
     drain_grace: float | None = None
-    """How long running requests may take once the listener is told to stop.
+    """How long running requests may take after the listener begins to stop.
 
     None: as long as the `grace` of `server.run` allows; 5 seconds for a listener of `server.listen` or `child_spec`.
     """

@@ -37,7 +37,7 @@ class ClientSettings:
     """The settings of a client's connection: what it declares, its timeouts and its limits."""
 
     client_info: Mapping[str, Any] = field(default_factory=_client_info)
-    """The client's name and version, as the server is told them in the handshake."""
+    """The client's name and version, which the server gets in the handshake."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Capabilities to declare instead of those that follow from the handler. True is short for `{}`, False or None removes one, `list_changed` is `listChanged`."""
     protocol_version: str = LATEST
