@@ -63,11 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held.milestones = milestones.as_data(reached)
         missed += [each.name for each in reached if not each.met]
         print(f"\n{milestones.table(reached)}", flush=True)
-    told = None
+    stdio_results = None
     if piped:
-        told = stdio.hold(effort)
-        missed += [each.name for each in told.milestones if not each.met]
-        print(f"\n{stdio.table(told)}\n\n{milestones.table(told.milestones)}", flush=True)
+        stdio_results = stdio.hold(effort)
+        missed += [each.name for each in stdio_results.milestones if not each.met]
+        print(f"\n{stdio.table(stdio_results)}\n\n{milestones.table(stdio_results.milestones)}", flush=True)
     called = None
     if asked:
         called = client_http.hold(effort)
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results,
         drawn,
         held,
-        told,
+        stdio_results,
         called=called,
         programs=programs,
         isolated=isolated,
@@ -124,7 +124,7 @@ def listed(only: Sequence[str]) -> list[str]:
 def _refused(only: Sequence[str]) -> str | None:
     """The reason why nothing is measured. Without words, contests that cannot run are left out silently."""
     if not listed(only):
-        return f"nothing is named like {' or '.join(only)}; --list says what there is"
+        return f"no benchmark has a name like {' or '.join(only)}; --list prints all names"
     asked = bool(only) and named(instructions.NAME, only)
     return instructions.MISSING if asked and not instructions.installed() else None
 
@@ -135,10 +135,14 @@ def named(name: str, only: Sequence[str]) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What greenroom costs, beside floors.")
-    parser.add_argument("--only", metavar="NAME", action="append", default=[], help="those with NAME in their name")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measures the cost of greenroom, as ratios to floors."
+    )
+    parser.add_argument(
+        "--only", metavar="NAME", action="append", default=[], help="only benchmarks with NAME in their name"
+    )
     parser.add_argument("--quick", action="store_true", help="few repeats and small sizes")
-    parser.add_argument("--list", action="store_true", help="say what there is, and what each measures")
+    parser.add_argument("--list", action="store_true", help="list all benchmarks, and what each measures")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     parser.add_argument("--largest", type=_positive, metavar="N", help="no size and no count beyond N")
     parser.add_argument("--into", type=Path, default=FOLDER, metavar="FOLDER", help="where the files go")

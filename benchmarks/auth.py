@@ -33,7 +33,7 @@ _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"n
 _KEY = make_key("EC", kid="k")
 
 
-class _Paper:
+class _RecordedResponse:
     """Receives an answer."""
 
     status = 0
@@ -74,9 +74,9 @@ async def _entered(
             ("content-type", "application/json"),
             ("authorization", authorization),
         ]
-        paper = _Paper()
-        await engine.handle("POST", "/mcp", headers, _message("initialize", _HELLO), paper)
-        session = dict(paper.headers)["mcp-session-id"]
+        response = _RecordedResponse()
+        await engine.handle("POST", "/mcp", headers, _message("initialize", _HELLO), response)
+        session = dict(response.headers)["mcp-session-id"]
         yield engine, [*headers, ("mcp-session-id", session), ("mcp-protocol-version", "2025-11-25")]
 
 
@@ -84,13 +84,13 @@ async def _calls(run: Run, provider: AuthProvider | None, authorization: str = "
     body = _message("tools/call", {"name": "echo", "arguments": {"text": "hello"}})
     async with _entered(provider, authorization) as (engine, headers):
         note = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-        await engine.handle("POST", "/mcp", headers, note, _Paper())
-        paper = _Paper()
+        await engine.handle("POST", "/mcp", headers, note, _RecordedResponse())
+        response = _RecordedResponse()
         with run.measured():
             for _ in range(run.count):
-                await engine.handle("POST", "/mcp", headers, body, paper)
-        if paper.status != 200:  # noqa: PLR2004
-            message = f"answered with {paper.status}"
+                await engine.handle("POST", "/mcp", headers, body, response)
+        if response.status != 200:  # noqa: PLR2004
+            message = f"answered with {response.status}"
             raise RuntimeError(message)
 
 

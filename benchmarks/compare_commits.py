@@ -67,13 +67,13 @@ def figures(tree: Path, only: Sequence[str]) -> dict[str, tuple[float, float]]:
         chosen = [word for each in only for word in ("--only", each)]
         command = [str(tree / ".venv/bin/python"), "-m", "benchmarks", "--quick", *chosen, "--into", folder]
         _run(command, tree)
-        told: dict[str, Any] = json.loads(next(Path(folder).glob("*.json")).read_text())
+        output: dict[str, Any] = json.loads(next(Path(folder).glob("*.json")).read_text())
     found = {
         each["name"]: (statistics.median(each["costs"]), MOST_TIME)
-        for each in told["benchmarks"]
+        for each in output["benchmarks"]
         if each["clock"] == "cpu"
     }
-    counted: Any = told.get("instructions") or {"rows": []}
+    counted: Any = output.get("instructions") or {"rows": []}
     found |= {each["name"]: (statistics.median(each["values"]), MOST_INSTRUCTIONS) for each in counted["rows"]}
     return found
 
@@ -81,7 +81,7 @@ def figures(tree: Path, only: Sequence[str]) -> dict[str, tuple[float, float]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure both trees and print the rows; 1 if a row is worse."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_commits", description=__doc__)
-    parser.add_argument("commit", help="what to measure this tree against")
+    parser.add_argument("commit", help="the commit to compare this tree with")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="rows with NAME in their name")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)

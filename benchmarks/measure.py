@@ -83,15 +83,15 @@ def with_floors(benchmarks: Iterable[Benchmark]) -> list[Benchmark]:
 
 
 def measure(
-    benchmarks: Iterable[Benchmark], plan: Plan, told: Callable[[Result], None] = lambda _result: None
+    benchmarks: Iterable[Benchmark], plan: Plan, on_result: Callable[[Result], None] = lambda _result: None
 ) -> list[Result]:
-    """Run all benchmarks; `told` is called with each result."""
+    """Run all benchmarks; `on_result` is called with each result."""
     results: list[Result] = []
     for benchmark in benchmarks:
         result = Result(benchmark)
         for _ in range(benchmark.repeats or plan.repeats):
             _repeat(result, plan)
-        told(result)
+        on_result(result)
         results.append(result)
     return results
 

@@ -44,20 +44,20 @@ def write(  # noqa: PLR0913 - one for each kind of result
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / time.strftime("%Y-%m-%dT%H%M%SZ", time.gmtime())
     data = stem.with_suffix(".json")
-    told = as_data(plan, results, curves)
+    report = as_data(plan, results, curves)
     if served is not None:
-        told["serving"] = contest.as_data(served)
+        report["serving"] = contest.as_data(served)
     if piped is not None:
-        told["stdio"] = stdio.as_data(piped)
+        report["stdio"] = stdio.as_data(piped)
     if called is not None:
-        told["client-http"] = client_http.as_data(called)
+        report["client-http"] = client_http.as_data(called)
     if programs is not None:
-        told["client-stdio"] = client_stdio.as_data(programs)
+        report["client-stdio"] = client_stdio.as_data(programs)
     if isolated is not None:
-        told["isolation"] = isolation.as_data(isolated)
+        report["isolation"] = isolation.as_data(isolated)
     if counted is not None:
-        told["instructions"] = instructions.as_data(counted)
-    data.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        report["instructions"] = instructions.as_data(counted)
+    data.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if not curves:
         return [data]
     picture = stem.with_suffix(".svg")

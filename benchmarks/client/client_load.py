@@ -85,6 +85,6 @@ def command() -> list[str] | None:
     return json.loads(sys.argv[1]) if sys.argv[1].startswith("[") else None
 
 
-def told(found: dict[str, Any]) -> None:
+def print_results(found: dict[str, Any]) -> None:
     """Print the results."""
     print(json.dumps(found), flush=True)

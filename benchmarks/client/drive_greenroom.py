@@ -7,7 +7,7 @@ from typing import Any
 
 from greenroom import Client
 
-from .client_load import TEXT, arguments, command, drive, many, told
+from .client_load import TEXT, arguments, command, drive, many, print_results
 
 
 async def main() -> None:
@@ -20,7 +20,7 @@ async def main() -> None:
             return str(result.content[0].text)
 
         found = await drive(call, crowds, seconds)
-    told(found | await many(lambda: Client(command() or url)))
+    print_results(found | await many(lambda: Client(command() or url)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from greenroom.supervision import Node
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.server_command import Command
 
-from .client_load import TEXT, arguments, command, drive, many, told
+from .client_load import TEXT, arguments, command, drive, many, print_results
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -40,7 +40,7 @@ async def main() -> None:
                 return str(result["content"][0]["text"])
 
             found = await drive(call, crowds, seconds)
-        told(found | await many(opened))
+        print_results(found | await many(opened))
 
 
 if __name__ == "__main__":

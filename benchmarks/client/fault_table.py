@@ -63,7 +63,7 @@ def _callers(found: dict[str, Any]) -> str:
     if found["hanging"]:
         return f"callers: {found['hanging']} hang, 10 s and more"
     slowest = f" ({_seconds(found['slowest'])} at most)" if "slowest" in found else ""
-    return f"callers: `{'`, `'.join(found['errors'])}` after {_seconds(found['told'])}{slowest}"
+    return f"callers: `{'`, `'.join(found['errors'])}` after {_seconds(found['notified_after'])}{slowest}"
 
 
 def shot(found: dict[str, Any]) -> str:
@@ -164,14 +164,14 @@ def try_out(trial: Trial, driver: Program, longest: float = LONGEST) -> str:
     return trial.cell(json.loads(said.splitlines()[-1]))
 
 
-def table(trials: Sequence[Trial], drivers: Sequence[Program], told: Callable[[str], None]) -> str:
+def table(trials: Sequence[Trial], drivers: Sequence[Program], on_progress: Callable[[str], None]) -> str:
     """The table of all trials and clients, in Markdown."""
     lines = [f"| | {' | '.join(driver.name for driver in drivers)} |", "|---" * (len(drivers) + 1) + "|"]
     for trial in trials:
         cells: list[str] = []
         for driver in drivers:
             cells.append(try_out(trial, driver).replace("|", "\\|") if driver.here else "its environment is not there")
-            told(f"{trial.name}, {driver.name}: {cells[-1]}")
+            on_progress(f"{trial.name}, {driver.name}: {cells[-1]}")
         lines.append(f"| {trial.name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

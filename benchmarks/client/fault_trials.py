@@ -122,7 +122,7 @@ async def shot(make: Callable[[], Client], words: list[str], number: int, rounds
     Each round has a new client, since a second death in a row behaves differently from the first.
     """
     neighbours = [Neighbour(await opened(make, words)) for _ in range(2)]
-    told: list[float] = []
+    notified_after: list[float] = []
     back: list[float] = []
     starts: list[float] = []
     hanging, errors, again = 0, set[str](), ""
@@ -136,18 +136,18 @@ async def shot(make: Callable[[], Client], words: list[str], number: int, rounds
         hit = time.perf_counter()
         os.kill(process, number)
         ends = await asyncio.gather(*calls)
-        told.append(max(end.at for end in ends) - hit)
+        notified_after.append(max(end.at for end in ends) - hit)
         hanging += sum(end.error == NOTHING for end in ends)
         errors |= {str(end.error) for end in ends}
-        returned, again = await comes_back(target, hit if told[-1] < PATIENCE else time.perf_counter())
+        returned, again = await comes_back(target, hit if notified_after[-1] < PATIENCE else time.perf_counter())
         if returned is None:
             break
         back.append(returned)
     for each in neighbours:
         each.task.cancel()
     return {
-        "told": statistics.median(told),
-        "slowest": max(told),
+        "notified_after": statistics.median(notified_after),
+        "slowest": max(notified_after),
         "hanging": hanging,
         "errors": sorted(errors),
         "start": statistics.median(starts),
@@ -216,7 +216,7 @@ async def restarted(make: Callable[[], Client], words: list[str], port: int) -> 
         server = await _serve(words, port)
         back, again = await comes_back(client, time.perf_counter())
         return {
-            "told": max(end.at for end in ends) - hit,
+            "notified_after": max(end.at for end in ends) - hit,
             "hanging": sum(end.error == NOTHING for end in ends),
             "errors": sorted({str(end.error) for end in ends}),
             "back": back,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "client-http"
 ABOUT = """tools/call over Streamable HTTP to a server that always answers the same, one call in flight and sixteen, answers as JSON and
-as streams of events: our client, our connection without its typed face, mcp's client and FastMCP's. The server has one core and the client the other."""
+as streams of events: our client, our connection without its typed interface, mcp's client and FastMCP's. The server has one core and the client the other."""
 CROWDS = (1, 16)
 KINDS = ("json", "stream")
 PATIENCE = 60.0
@@ -88,12 +88,12 @@ def hold(effort: Effort, drivers: Sequence[Program] = DRIVERS) -> Held:
             for driver in tuple(taking_part):
                 for kind in KINDS:
                     try:
-                        told = _driven(driver, f"http://127.0.0.1:{served.port}/{kind}", effort.seconds)
+                        output = _driven(driver, f"http://127.0.0.1:{served.port}/{kind}", effort.seconds)
                     except (subprocess.SubprocessError, ValueError) as error:
                         held.missing[driver.name] = f"it failed: {error}"
                         taking_part.remove(driver)
                         break
-                    _note(held, driver, kind, told)
+                    _note(held, driver, kind, output)
     held.milestones = reached(held)
     return held
 
@@ -109,18 +109,18 @@ def _driven(driver: Program, url: str, seconds: float) -> dict[str, Any]:
         text=True,
         timeout=PATIENCE + 4 * len(CROWDS) * seconds,
     )
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return output
 
 
-def _note(held: Held, driver: Program, kind: str, told: dict[str, Any]) -> None:
+def _note(held: Held, driver: Program, kind: str, output: dict[str, Any]) -> None:
     for crowd in CROWDS:
         entry = held.entry(driver, kind, crowd)
         if entry is None:
             entry = Entry(driver, kind, crowd)
             held.entries.append(entry)
-        entry.rate.append(told[str(crowd)]["rate"])
-        entry.processor.append(told[str(crowd)]["processor"])
+        entry.rate.append(output[str(crowd)]["rate"])
+        entry.processor.append(output[str(crowd)]["processor"])
 
 
 def reached(held: Held) -> list[Milestone]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "client-stdio"
 ABOUT = """tools/call to a child process that always answers the same, one call in flight and sixteen: our client, our connection without
-its typed face, mcp's client and FastMCP's; and a hundred clients in one program: how long until all are ready, and memory for each."""
+its typed interface, mcp's client and FastMCP's; and a hundred clients in one program: how long until all are ready, and memory for each."""
 SERVER = Path(__file__).with_name("fixed_answers_stdio.py")
 MANY = 100
 
@@ -91,12 +91,12 @@ def _measure(entry: Entry, words: str, seconds: float, many: int) -> None:
         text=True,
         timeout=PATIENCE + 4 * len(CROWDS) * seconds,
     )
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    output: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     for crowd in CROWDS:
-        entry.rate[crowd].append(told[str(crowd)]["rate"])
-        entry.processor[crowd].append(told[str(crowd)]["processor"])
-    entry.ready.append(told["many"]["ready"])
-    entry.memory.append(told["many"]["memory"])
+        entry.rate[crowd].append(output[str(crowd)]["rate"])
+        entry.processor[crowd].append(output[str(crowd)]["processor"])
+    entry.ready.append(output["many"]["ready"])
+    entry.memory.append(output["many"]["memory"])
 
 
 def reached(held: Held) -> list[Milestone]:

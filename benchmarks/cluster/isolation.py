@@ -192,11 +192,11 @@ class Held:
         return next(one for one in self.entries if one.way is way)
 
 
-def hold(effort: Effort, ways: Sequence[Way] = WAYS, told: Callable[[str], None] = lambda _line: None) -> Held:
+def hold(effort: Effort, ways: Sequence[Way] = WAYS, on_progress: Callable[[str], None] = lambda _line: None) -> Held:
     """Run all rounds."""
     held = Held(effort, [Entry(way) for way in ways])
     for number in range(effort.rounds):
-        told(f"round {number + 1} of {effort.rounds}")
+        on_progress(f"round {number + 1} of {effort.rounds}")
         for entry in held.entries:
             asyncio.run(_measure(entry, effort.seconds))
         asyncio.run(_weigh(held))

@@ -133,9 +133,9 @@ async def try_out(fault: Fault, calm: int = 10) -> Outcome:
             await _crowd(client, found, found.stormy)
             while not call.done():
                 await _crowd(client, found, found.stormy)
-            told, after = await call
+            text, after = await call
             found.after.append(after)
-            found.heard.add(told)
+            found.heard.add(text)
             began = time.perf_counter()
             await client.call("who")
             found.back.append(time.perf_counter() - began)
@@ -155,10 +155,10 @@ async def _timed(client: Client, tool: str, arguments: dict[str, Any]) -> tuple[
     try:
         reply = await client.call_tool(tool, arguments)
         shown = f"a result of {len(reply.text) // 1_000_000} MB" if len(reply.text) > LONG else f"`{reply.text}`"
-        told = f"`isError`: {shown}" if reply.is_error else shown
+        text = f"`isError`: {shown}" if reply.is_error else shown
     except GreenroomError as error:
-        told = f"an error: `{error}`"
-    return told, time.perf_counter() - began
+        text = f"an error: `{error}`"
+    return text, time.perf_counter() - began
 
 
 async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
@@ -208,10 +208,12 @@ HEAD = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all faults, print the tables, and write them into the page on request."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster.survival", description="What tools survive.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster.survival", description="Measures the effects of faults in worker processes."
+    )
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="faults with WORD in their name")
-    parser.add_argument("--cost", action="store_true", help="what it costs, and nothing else")
-    parser.add_argument("--quick", action="store_true", help="each once, and the cost only roughly")
+    parser.add_argument("--cost", action="store_true", help="measure the cost only")
+    parser.add_argument("--quick", action="store_true", help="each fault once, and the cost roughly")
     parser.add_argument("--write", action="store_true", help="into the page of figures")
     options = parser.parse_args(arguments)
     sys.path.append(str(TOOLS))  # on the workers' import path too
@@ -235,7 +237,7 @@ def _try_all(only: Sequence[str], *, quick: bool, write: bool) -> None:
 
 
 def _tell_cost(effort: Effort, *, write: bool) -> None:
-    held = isolation.hold(effort, told=lambda line: print(line, file=sys.stderr, flush=True))
+    held = isolation.hold(effort, on_progress=lambda line: print(line, file=sys.stderr, flush=True))
     text = isolation.table(held)
     print(f"\n{text}\n\n{milestones.table(held.milestones)}")
     if write:

@@ -33,10 +33,10 @@ class Echo(Actor):
 
 def _tell(system: Any, echo: Any, count: int, window: int) -> float:
     """The seconds per message, with this many in flight."""
-    told = b"x" * 100
+    payload = b"x" * 100
     began = time.perf_counter()
     for number in range(count):
-        system.tell(echo, told)
+        system.tell(echo, payload)
         if number % window == window - 1:
             system.ask(echo, "so far", 30)
     system.ask(echo, "all of it", 30)

@@ -78,7 +78,7 @@ def try_out(trial: Trial, stage: Contender, log: Path) -> str:
         return f"the trial failed: {type(error).__name__}"
 
 
-def table(trials: Sequence[Trial], stages: Sequence[Contender], told: Callable[[str], None]) -> str:
+def table(trials: Sequence[Trial], stages: Sequence[Contender], on_progress: Callable[[str], None]) -> str:
     """The table of all trials and servers, in Markdown."""
     lines = [f"| | {' | '.join(stage.name for stage in stages)} |", "|---" * (len(stages) + 1) + "|"]
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def table(trials: Sequence[Trial], stages: Sequence[Contender], told: Callable[[
             cells: list[str] = []
             for stage in stages:
                 cells.append(try_out(trial, stage, Path(folder) / "log"))
-                told(f"{trial.name}, {stage.name}: {cells[-1]}")
+                on_progress(f"{trial.name}, {stage.name}: {cells[-1]}")
             lines.append(f"| {trial.name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -101,7 +101,7 @@ def put(text: str, page: Path, begin: str = BEGIN, end: str = END) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the selected trials, and print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.serving.blast_radius", description="What dies with a tool."
+        prog="python -m benchmarks.serving.blast_radius", description="Measures the damage of faulty tools."
     )
     parser.add_argument("--only", metavar="WORD", action="append", default=[], help="trials with WORD in their name")
     parser.add_argument("--of", metavar="NAME", action="append", default=[], help="servers with NAME in their name")

@@ -67,7 +67,7 @@ class Contest:
 def hold(
     effort: Effort,
     contenders: Sequence[Contender] = (*CONTENDERS, *UVLOOP),
-    told: Callable[[str], None] = lambda _line: None,
+    on_progress: Callable[[str], None] = lambda _line: None,
 ) -> Contest:
     """Start all servers, run the rounds, and stop the servers."""
     contest = Contest(effort)
@@ -90,7 +90,7 @@ def hold(
         for entry in contest.entries:  # first calls have one-time costs
             _load(up[entry.contender.name], entry, CROWD, effort.seconds / 3)
         for number in range(effort.rounds):
-            told(f"round {number + 1} of {effort.rounds}")
+            on_progress(f"round {number + 1} of {effort.rounds}")
             for entry in contest.entries:
                 _measure(up[entry.contender.name], entry, effort.seconds)
     return contest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from .load import callers
 from .sessions import Caller, Unexpected, answer_in, encoded
-from .wire import Gone, Heard
+from .wire import ConnectionClosed, HttpResponse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Outcome:
     """The outcome of a fault."""
 
     lost: int
-    heard: str
+    response: str
     """The result of the faulty call."""
     serves: bool
     """Whether a new client is served afterwards."""
@@ -67,7 +67,7 @@ class Outcome:
         """The outcome as a table cell."""
         gone = f"gone, exit code {self.code}" if self.code is not None else "running, but serves no client"
         end = "serves on" if self.serves else gone
-        return f"{self.lost} of {CROWD} lost; caller: {self.heard}; {end}"
+        return f"{self.lost} of {CROWD} lost; caller: {self.response}; {end}"
 
 
 def try_out(served: Served, fault: Fault) -> Outcome:
@@ -76,7 +76,7 @@ def try_out(served: Served, fault: Fault) -> Outcome:
         guilty = Caller(served.port, timeout=PATIENCE)
         marks = [begin_waiting(caller) for caller in crowd]
         time.sleep(WAIT / 10)  # all calls are in progress
-        heard = commit(guilty, fault)
+        response = commit(guilty, fault)
         answered = collect(crowd, marks, WAIT + PATIENCE)
         guilty.line.close()
     serves = is_served(served.port)
@@ -84,7 +84,7 @@ def try_out(served: Served, fault: Fault) -> Outcome:
     if not serves:
         with suppress(subprocess.TimeoutExpired):
             code = served.process.wait(PATIENCE)
-    return Outcome(CROWD - answered, heard, serves, code)
+    return Outcome(CROWD - answered, response, serves, code)
 
 
 def begin_waiting(caller: Caller) -> bytes:
@@ -106,10 +106,10 @@ def commit(guilty: Caller, fault: Fault) -> str:
     until = time.monotonic() + PATIENCE
     try:
         while time.monotonic() < until:
-            answer = guilty.line.hear()
+            answer = guilty.line.read_response()
             if answer is not None:
                 return verdict(answer, int(mark))
-    except Gone:
+    except ConnectionClosed:
         return "connection closed"
     except TimeoutError:
         pass
@@ -127,7 +127,7 @@ def cancel(guilty: Caller, request: int) -> None:
     body = encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
     try:
         other.line.exchange("POST", body)
-    except (Gone, OSError):
+    except (ConnectionClosed, OSError):
         pass  # the other calls show the effect
     finally:
         other.line.close()
@@ -139,7 +139,7 @@ def verdict(answer: bytes, request: int) -> str:
     status = int(head[9:12])
     kind = "text/event-stream" if b"text/event-stream" in head.lower() else "application/json"
     try:
-        message = answer_in(Heard(status, {"content-type": kind}, body), request)
+        message = answer_in(HttpResponse(status, {"content-type": kind}, body), request)
     except (Unexpected, json.JSONDecodeError):
         return f"an empty answer (HTTP {status})"
     if "error" in message:
@@ -159,8 +159,8 @@ def collect(crowd: Sequence[Caller], marks: Sequence[bytes], seconds: float) -> 
         for number, _ in poll.poll(rest):
             caller, mark = open_lines[number]
             try:
-                answer = caller.line.hear()
-            except (Gone, OSError):
+                answer = caller.line.read_response()
+            except (ConnectionClosed, OSError):
                 answer = b""
             if answer is None:
                 continue
@@ -177,6 +177,6 @@ def is_served(port: int) -> bool:
         caller = Caller(port, timeout=PATIENCE)
         answer = caller.call("quick")
         caller.end()
-    except (Gone, OSError, Unexpected):
+    except (ConnectionClosed, OSError, Unexpected):
         return False
     return "result" in answer

@@ -81,7 +81,7 @@ def drive(crowd: Sequence[Caller], tool: str, arguments: dict[str, Any], seconds
             raise TimeoutError
         for number, _ in ready:
             caller = by_number[number]
-            answer = caller.line.hear()
+            answer = caller.line.read_response()
             if answer is None:
                 continue
             now = clock()

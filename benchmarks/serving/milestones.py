@@ -76,7 +76,7 @@ def of_calls(contest: Contest) -> list[Milestone]:
     return found
 
 
-def reach(told: Callable[[str], None] = lambda _line: None, rounds: int = ROUNDS) -> list[Milestone]:
+def reach(on_progress: Callable[[str], None] = lambda _line: None, rounds: int = ROUNDS) -> list[Milestone]:
     """Measure the further targets."""
     commands = {
         "ours": ours("echo"),
@@ -97,7 +97,7 @@ def reach(told: Callable[[str], None] = lambda _line: None, rounds: int = ROUNDS
         opened: dict[str, list[float]] = {"ours": [], "mcp": []}
         fans: list[float] = []
         for number in range(rounds):
-            told(f"round {number + 1} of {rounds}")
+            on_progress(f"round {number + 1} of {rounds}")
             for name, values in lists.items():
                 if name in up:
                     values.append(listings(up[name].port))
@@ -197,7 +197,7 @@ def fan_out(port: int) -> float:
                 if b"list_changed" in streams[number].line.socket.recv(65_536):
                     waiting.discard(number)
         took = time.perf_counter() - began
-        asker.line.hear()
+        asker.line.read_response()
         return took
     finally:
         poll.close()

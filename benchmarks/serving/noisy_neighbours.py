@@ -40,7 +40,7 @@ def quick_amid_slow(served: Served) -> str:
         waited = timed(other, "quick_def")
         other.end()
         for caller in crowd:
-            while caller.line.hear() is None:
+            while caller.line.read_response() is None:
                 pass
     return _duration(waited)
 
@@ -56,7 +56,7 @@ def while_blocked(served: Served, tool: str) -> str:
     other.call("quick")
     waited = time.perf_counter() - began
     other.end()
-    while guilty.line.hear() is None:
+    while guilty.line.read_response() is None:
         pass
     guilty.end()
     return _duration(waited)
@@ -109,8 +109,8 @@ def flood(command: Sequence[str]) -> str:
         process.stdout.close()
         with suppress(BrokenPipeError):
             process.stdin.close()
-    told = "an error" if said else "no error"
-    return f"memory {(most - before) / 2**20:+.0f} MiB at most; {told}; {'goes on' if went_on else 'answers no more'}"
+    answer_text = "an error" if said else "no error"
+    return f"memory {(most - before) / 2**20:+.0f} MiB at most; {answer_text}; {'goes on' if went_on else 'answers no more'}"
 
 
 def _read_all(stream: IO[bytes], into: bytearray) -> None:

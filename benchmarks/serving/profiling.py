@@ -96,7 +96,7 @@ def profile(tool: str, options: Sequence[str]) -> tuple[float, dict[str, float]]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Profile, and print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.serving.profiling", description="Whose time a call takes."
+        prog="python -m benchmarks.serving.profiling", description="Measures the CPU time of a call by layer."
     )
     parser.add_argument("tool", nargs="?", default="echo", choices=("echo", "echo_def"))
     parser.add_argument("--uvloop", action="store_true", help="on uvloop")

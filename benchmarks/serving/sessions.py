@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .wire import Gone, Heard, Line
+from .wire import ConnectionClosed, HttpResponse, Line
 
 VERSION = "2025-11-25"
 FIRST = 100_000_000
@@ -17,7 +17,7 @@ class Unexpected(Exception):
 
 
 class Caller:
-    """A client with a session. `call` waits; `begin` and `line.hear` are its two halves, for many clients at once."""
+    """A client with a session. `call` waits; `begin` and `line.read_response` are its two halves, for many clients at once."""
 
     def __init__(self, port: int, *, timeout: float | None = 60.0) -> None:
         """Connect and initialize."""
@@ -79,7 +79,7 @@ class Caller:
         try:
             if self.session:
                 self.line.exchange("DELETE")
-        except (Gone, OSError):
+        except (ConnectionClosed, OSError):
             pass  # already closed
         finally:
             self.line.close()
@@ -90,13 +90,15 @@ def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def answer_in(heard: Heard, wanted: int) -> dict[str, Any]:
+def answer_in(response: HttpResponse, wanted: int) -> dict[str, Any]:
     """The response with that id in a plain body or a stream of events."""
-    streamed = heard.headers.get("content-type", "").startswith("text/event-stream")
-    lines = [line[5:] for line in heard.body.splitlines() if line.startswith(b"data:")] if streamed else [heard.body]
+    streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+    lines = (
+        [line[5:] for line in response.body.splitlines() if line.startswith(b"data:")] if streamed else [response.body]
+    )
     for line in lines:
         if line.strip():
             message: dict[str, Any] = json.loads(line)
             if message.get("id") == wanted:
                 return message
-    raise Unexpected(heard)
+    raise Unexpected(response)

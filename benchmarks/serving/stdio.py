@@ -205,7 +205,7 @@ def started(program: Program, core: int | None = None) -> Generator[tuple[Line, 
 def hold(
     effort: Effort,
     programs: Sequence[Program] = PROGRAMS,
-    told: Callable[[str], None] = lambda _line: None,
+    on_progress: Callable[[str], None] = lambda _line: None,
 ) -> Held:
     """Run all rounds."""
     held = Held(effort)
@@ -217,7 +217,7 @@ def hold(
             held.missing[program.name] = f"its environment is not there: {program.command[0]}"
     with on_core(our_core):
         for number in range(effort.rounds):
-            told(f"round {number + 1} of {effort.rounds}")
+            on_progress(f"round {number + 1} of {effort.rounds}")
             for entry in held.entries:
                 _measure(entry, server_core, effort.seconds)
     held.milestones = reached(held)

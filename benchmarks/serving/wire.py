@@ -16,11 +16,11 @@ LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
 
 
-class Gone(Exception):
+class ConnectionClosed(Exception):
     """The server closed the connection before its answer was complete."""
 
 
-class Heard(NamedTuple):
+class HttpResponse(NamedTuple):
     """An HTTP response."""
 
     status: int
@@ -29,7 +29,7 @@ class Heard(NamedTuple):
 
 
 class Line:
-    """One connection. `hear` reads when the socket is readable; `exchange` waits."""
+    """One connection. `read_response` reads when the socket is readable; `exchange` waits."""
 
     def __init__(self, port: int, path: str = "/mcp", *, timeout: float | None = 60.0) -> None:
         """Connect."""
@@ -53,38 +53,38 @@ class Line:
             lines += ["Content-Type: application/json", f"Content-Length: {length}"]
         return "\r\n".join([*lines, "", ""]).encode()
 
-    def hear(self) -> bytes | None:
+    def read_response(self) -> bytes | None:
         """Read available bytes. Returns the answer with its head once it is complete, else None."""
         data = self.socket.recv(65_536)
         if not data:
-            raise Gone
-        heard = self._heard = self._heard + data if self._heard else data
-        end = heard.find(b"\r\n\r\n")
+            raise ConnectionClosed
+        response = self._heard = self._heard + data if self._heard else data
+        end = response.find(b"\r\n\r\n")
         if end < 0:
             return None
-        stated = LENGTH.search(heard, 0, end + 4)
-        if len(heard) < end + 4 + int(stated[1]) if stated else not whole_without_length(heard, end):
+        stated = LENGTH.search(response, 0, end + 4)
+        if len(response) < end + 4 + int(stated[1]) if stated else not whole_without_length(response, end):
             return None
         self._heard = b""
-        return heard
+        return response
 
-    def exchange(self, method: str, body: bytes = b"") -> Heard:
+    def exchange(self, method: str, body: bytes = b"") -> HttpResponse:
         """Send a request and wait for its answer."""
         self.socket.sendall(self.head(method, len(body)) + body)
-        while (answer := self.hear()) is None:
+        while (answer := self.read_response()) is None:
             pass
         head, _, rest = answer.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.split(":", 1) for line in lines)
-        return Heard(int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}, rest)
+        return HttpResponse(int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}, rest)
 
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
 
 
-def whole_without_length(heard: bytes, end: int) -> bool:
+def whole_without_length(response: bytes, end: int) -> bool:
     """Whether an answer without a length is complete: the last chunk has come, or its status has no body."""
-    if CHUNKED.search(heard, 0, end + 4):
-        return heard.endswith(LAST_CHUNK)
-    return heard[9:12] in {b"204", b"304"}
+    if CHUNKED.search(response, 0, end + 4):
+        return response.endswith(LAST_CHUNK)
+    return response[9:12] in {b"204", b"304"}

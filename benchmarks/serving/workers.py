@@ -95,18 +95,18 @@ def measure(kind: Kind, load: Path, connections: int, seconds: float, log: Path)
         rest = [kind.mode, kind.tool, kind.arguments]
         _run([*words, "0.5", *rest])
         before = _worked(served)
-        told = _run([*words, str(seconds), *rest])
-        cost = (_worked(served) - before) / told["calls"]
-    return Round(told["rate"], told["p50"], told["p99"], told["busy"], cost)
+        output = _run([*words, str(seconds), *rest])
+        cost = (_worked(served) - before) / output["calls"]
+    return Round(output["rate"], output["p50"], output["p99"], output["busy"], cost)
 
 
 def _run(command: Sequence[str]) -> dict[str, Any]:
     said = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - our own program
-    told: dict[str, Any] = json.loads(said.stdout)
-    if told["wrong"]:
-        message = f"{told['wrong']} answers were wrong"
+    output: dict[str, Any] = json.loads(said.stdout)
+    if output["wrong"]:
+        message = f"{output['wrong']} answers were wrong"
         raise RuntimeError(message)
-    return told
+    return output
 
 
 def _worked(served: Served) -> float:
@@ -150,7 +150,7 @@ def _median(rounds: Sequence[Round], what: str) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print the table, and write it into the page on request."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.serving.workers", description="One process, and several."
+        prog="python -m benchmarks.serving.workers", description="Measures one server process against several."
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each round")

@@ -47,7 +47,7 @@ def test_a_missing_or_failing_client_is_one_cell() -> None:
 
 def test_a_cell_names_a_client_that_never_recovers() -> None:
     found = {
-        "told": 0.003,
+        "notified_after": 0.003,
         "slowest": 0.004,
         "hanging": 0,
         "errors": ["Closed"],

@@ -66,7 +66,7 @@ def test_the_command_can_list_what_there_is(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_name_that_nothing_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--only", "perpetual motion"]) == 2
-    assert "nothing is named like perpetual motion" in capsys.readouterr().err
+    assert "no benchmark has a name like perpetual motion" in capsys.readouterr().err
 
 
 @pytest.mark.deep

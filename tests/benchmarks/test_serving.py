@@ -14,7 +14,7 @@ from benchmarks.serving import blast_radius, contest, faults, noisy_neighbours, 
 from benchmarks.serving.contenders import FLOOR, Contender
 from benchmarks.serving.load import Load, callers, drive
 from benchmarks.serving.sessions import Unexpected, answer_in
-from benchmarks.serving.wire import Gone, Heard, Line
+from benchmarks.serving.wire import ConnectionClosed, HttpResponse, Line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,32 +47,32 @@ def test_an_answer_is_whole_when_its_last_byte_has_come(ends: tuple[Line, socket
     line, other = ends
     for cut in range(1, len(answer)):
         other.sendall(answer[:cut])
-        heard = line.hear()
-        while heard is None and len(line._heard) < cut:  # pyright: ignore[reportUnknownMemberType]
-            heard = line.hear()
-        assert heard is None
+        response = line.read_response()
+        while response is None and len(line._heard) < cut:  # pyright: ignore[reportUnknownMemberType]
+            response = line.read_response()
+        assert response is None
         other.sendall(answer[cut:])
-        while heard is None:
-            heard = line.hear()
-        assert heard == answer
+        while response is None:
+            response = line.read_response()
+        assert response == answer
 
 
 def test_a_connection_that_is_closed_in_the_middle_is_no_answer(ends: tuple[Line, socket.socket]) -> None:
     line, other = ends
     other.sendall(b"HTTP/1.1 200 \r\nContent-Length: 5\r\n\r\nhel")
-    assert line.hear() is None
+    assert line.read_response() is None
     other.close()
-    with pytest.raises(Gone):
-        line.hear()
+    with pytest.raises(ConnectionClosed):
+        line.read_response()
 
 
 def test_an_answer_is_found_in_a_body_and_among_events() -> None:
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": 7, "result": {}}
-    plain = Heard(200, {"content-type": "application/json"}, json.dumps(message).encode())
+    plain = HttpResponse(200, {"content-type": "application/json"}, json.dumps(message).encode())
     stream = (
         b'event: message\ndata: {"method": "notifications/progress"}\n\ndata: %b\n\n' % json.dumps(message).encode()
     )
-    events = Heard(200, {"content-type": "text/event-stream"}, stream)
+    events = HttpResponse(200, {"content-type": "text/event-stream"}, stream)
     assert answer_in(plain, 7) == answer_in(events, 7) == message
     with pytest.raises(Unexpected):
         answer_in(plain, 8)
@@ -180,7 +180,7 @@ def test_an_outcome_has_the_lost_calls_the_error_and_the_servers_state() -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "heard"),
+    ("answer", "response"),
     [
         (b'{"id":7,"result":{"isError":true}}', "`isError`"),
         (b'{"id":7,"result":{}}', "a result"),
@@ -189,8 +189,8 @@ def test_an_outcome_has_the_lost_calls_the_error_and_the_servers_state() -> None
         (b"", "an empty answer (HTTP 200)"),
     ],
 )
-def test_the_result_of_the_faulty_call_is_described(answer: bytes, heard: str) -> None:
-    assert faults.verdict(b"HTTP/1.1 200 \r\ncontent-type: application/json\r\n\r\n" + answer, 7) == heard
+def test_the_result_of_the_faulty_call_is_described(answer: bytes, response: str) -> None:
+    assert faults.verdict(b"HTTP/1.1 200 \r\ncontent-type: application/json\r\n\r\n" + answer, 7) == response
 
 
 def test_the_trials_of_ours_that_do_not_wait_for_long(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from client_load import TEXT, arguments, command, drive, many, told
+from client_load import TEXT, arguments, command, drive, many, print_results
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -36,7 +36,7 @@ async def main() -> None:
             return result.content[0].text
 
         found = await drive(call, crowds, seconds)
-    told(found | await many(opened))
+    print_results(found | await many(opened))
 
 
 asyncio.run(main())
