@@ -74,9 +74,9 @@ class Settings:
     """How long a call without a limit of its own may be silent; each report of progress and each log message restarts that time, sent or not.
     """
     ask_timeout: float | None = 30.0
-    """How long the peer may take to answer a question of ours."""
+    """How long the peer may take to answer a request of the server."""
     max_asks: int = 64
-    """How many questions of ours one session may have open."""
+    """How many requests of the server to one peer may be open."""
     cancel_grace: float = 0.5
     """How long a cancelled call may take to notice, before it is ended."""
 

@@ -48,12 +48,15 @@ THEMES: dict[str, tuple[str, ...]] = {
     "Tasks": ("behaviours.task", "behaviours.threads", "task_supervisor"),
     "Groups and limits": ("groups", "limiters"),
     "Inspection": ("supervisors.supervision_tree", "introspect", "logs"),
-    "Exit reasons": tuple(
-        f"kernel.process_messages.{name}"
-        for name in (
-            *("ExitReason", "Normal", "Shutdown", "Crash", "Killed", "NoProcess", "NoConnection", "is_orderly"),
-            *("NORMAL", "SHUTDOWN", "KILLED", "NO_PROCESS", "NO_CONNECTION", "GAVE_UP"),
-        )
+    "Exit reasons": (
+        *(
+            f"kernel.process_messages.{name}"
+            for name in (
+                *("ExitReason", "Normal", "Shutdown", "Crash", "Killed", "NoProcess", "NoConnection", "is_orderly"),
+                *("NORMAL", "SHUTDOWN", "KILLED", "NO_PROCESS", "NO_CONNECTION"),
+            )
+        ),
+        "supervisors.supervisor_base.GAVE_UP",
     ),
     "Reports": ("kernel.reports", "supervisors.supervisor_reports"),
     "Errors": ("kernel.errors",),

@@ -39,6 +39,14 @@ def test_every_name_has_a_sentence() -> None:
     assert silent == []
 
 
+def test_the_tables_of_the_generator_name_what_exists() -> None:
+    names = {f"{module}.{name}." for name, module in reference.homes().items()}
+    parts = [part for theme in reference.THEMES.values() for part in theme]
+    assert [part for part in parts if not any(name.startswith(f"{part}.") for name in names)] == []
+    assert set(reference.MEMBERS) | reference.MADE_BY_HAND <= set(supervision.__all__)
+    assert set(reference.NODE_MEMBERS) <= set(cluster.__all__)
+
+
 def test_missing_and_unknown_names_are_found(tmp_path: Path) -> None:
     (tmp_path / reference.FOLDER).mkdir(parents=True)
     assert reference.main([], tmp_path) == 0
