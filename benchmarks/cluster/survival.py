@@ -101,7 +101,7 @@ class Outcome:
     """The durations of the other calls without a fault."""
     stormy: list[float] = field(default_factory=list[float])
     left: str = ""
-    """What was left behind."""
+    """Processes, descriptors and files that remain."""
 
     @property
     def slower(self) -> float:
@@ -178,7 +178,7 @@ async def _crowd(client: Client, found: Outcome, took: list[float]) -> None:
 
 
 def _held() -> set[str]:
-    """What could be left behind: processes, descriptors, files in shared folders."""
+    """All processes, descriptors, and files in shared folders, to find those that a fault leaves behind."""
     processes = {f"process {pid}" for pid in os_processes.descendants(os.getpid())}
     descriptors = {f"descriptor {each.name}" for each in Path("/proc/self/fd").iterdir()}
     places = (Path(tempfile.gettempdir()), Path("/dev/shm"))  # noqa: S108 - the shared folders

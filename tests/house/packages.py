@@ -63,7 +63,7 @@ PURPOSES: Final[dict[str, str]] = {
     "transports": "a server's end of HTTP and stdio",
     "transports.client": "a client's end of HTTP, stdio and memory",
 }
-"""What each package is for. A package that is missing here, or that no longer exists, fails the test."""
+"""The purpose of each package. A package that is missing here, or that no longer exists, fails the test."""
 
 STARTS: Final = ("Server", "Client", "Host")
 """Public names whose cost is shown as well: a program usually begins with one of them."""
@@ -220,7 +220,7 @@ def _cycle_lines(graph: Graph) -> list[str]:
 
 
 def table(graph: Graph) -> str:
-    """What each unit is for, and what it costs to load all of it."""
+    """The purpose of each unit, and the cost of loading all of it."""
     lines = [
         "| Package | For | Its own | Loaded in all | Third parties |",
         "| --- | --- | --- | --- | --- |",
