@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from greenroom.actors.handlers import ResourceOptions as ResourceOptions
     from greenroom.actors.handlers import TemplateOptions as TemplateOptions
     from greenroom.actors.handlers import ToolOptions as ToolOptions
+    from greenroom.actors.pools.pool_options import Pool as Pool
     from greenroom.actors.server_questions import Accepted as Accepted
     from greenroom.actors.server_questions import Declined as Declined
     from greenroom.actors.server_questions import Dismissed as Dismissed
@@ -91,13 +92,18 @@ if TYPE_CHECKING:
     from greenroom.protocol.handler_results import assistant_message as assistant_message
     from greenroom.protocol.handler_results import message as message
     from greenroom.protocol.handler_results import user_message as user_message
+    from greenroom.protocol.received_results import LogMessage as LogMessage
+    from greenroom.protocol.received_results import Page as Page
+    from greenroom.protocol.received_results import PromptReply as PromptReply
+    from greenroom.protocol.received_results import RemoteTask as RemoteTask
+    from greenroom.protocol.received_results import ResourceReply as ResourceReply
+    from greenroom.protocol.received_results import ToolReply as ToolReply
     from greenroom.protocol.validation_errors import Mismatch as Mismatch
     from greenroom.transports.client.errors import TransportError as TransportError
     from greenroom.transports.client.errors import Unauthorized as Unauthorized
     from greenroom.transports.client.server_command import Command as Command
     from greenroom.transports.http_config import HttpConfig as HttpConfig
 
-    from .actors.pools.pool_options import Pool as Pool
     from .client import Client as Client
     from .client import PendingCall as PendingCall
     from .client import ToolFailed as ToolFailed
@@ -112,12 +118,6 @@ if TYPE_CHECKING:
     from .mcp_server import prompt as prompt
     from .mcp_server import resource as resource
     from .mcp_server import tool as tool
-    from .protocol.received_results import LogMessage as LogMessage
-    from .protocol.received_results import Page as Page
-    from .protocol.received_results import PromptReply as PromptReply
-    from .protocol.received_results import RemoteTask as RemoteTask
-    from .protocol.received_results import ResourceReply as ResourceReply
-    from .protocol.received_results import ToolReply as ToolReply
     from .server import Server as Server
     from .sync_client import SyncClient as SyncClient
 

@@ -28,6 +28,7 @@ from greenroom.actors.client.task_only_tools import call_as_task, is_task_only
 from greenroom.actors.offloaded_validation import run_check, run_check_in_thread
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
 from greenroom.protocol.methods import check_progress
+from greenroom.protocol.received_results import ToolReply, read_tool_reply, text_of
 from greenroom.protocol.reply_values import OutputSchema, plain_value, typed_value
 from greenroom.protocol.serialization import sendable
 from greenroom.protocol.type_schemas import typed_schema_of
@@ -38,7 +39,6 @@ from .client_callbacks import CallbackHandler, call_and_await, check_callbacks, 
 from .client_methods import AS_SET, ClientMethods
 from .client_targets import InProcessServer, name_of, route_of, server_of
 from .errors import GreenroomError, suggests
-from .protocol.received_results import ToolReply, read_tool_reply, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence

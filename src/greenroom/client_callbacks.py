@@ -20,20 +20,19 @@ from greenroom.protocol.content import ToolUse, check_sampling, is_block, sample
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.handler_results import Message, blocks
 from greenroom.protocol.methods import check_params
+from greenroom.protocol.received_results import read_log, read_message, text_of
 from greenroom.protocol.serialization import is_array, is_object, to_jsonable
 from greenroom.protocol.validation_errors import Mismatch, ProblemReason, StepMeter, ValidationProblem
 from greenroom.supervision import Threads
 
 from .errors import ConfigError
-from .protocol.received_results import read_log, read_message, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from greenroom.actors.client.interfaces import Line
-
-    from .protocol.received_results import LogMessage
+    from greenroom.protocol.received_results import LogMessage
 
 SamplingCallback: TypeAlias = "Callable[[SamplingRequest], Any]"
 ElicitationCallback: TypeAlias = "Callable[[ElicitationRequest], Any]"

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 from greenroom.actors.client.errors import NotReady, TooManyPages
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.handler_results import json_text
-from greenroom.protocol.serialization import is_object, sendable
-from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
-
-from .protocol.received_results import (
+from greenroom.protocol.received_results import (
     Page,
     PromptReply,
     RemoteTask,
@@ -31,6 +28,8 @@ from .protocol.received_results import (
     read_tasks,
     read_tool_reply,
 )
+from greenroom.protocol.serialization import is_object, sendable
+from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

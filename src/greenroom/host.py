@@ -42,6 +42,7 @@ from greenroom.actors.mentions.mention_reader import MentionReader, ResourceList
 from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
 from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
+from greenroom.protocol.received_results import read_page, read_tool_reply
 from greenroom.protocol.tool_pins import Pins, ToolRefused
 from greenroom.supervision import child, node_of, whereis
 from greenroom.transports.client.memory_route import MemoryRoute
@@ -53,7 +54,6 @@ from .client_targets import InProcessServer, origin_of, route_of, server_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .hosted_server import NOT_OPEN, HostedServer
-from .protocol.received_results import read_page, read_tool_reply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -67,12 +67,12 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.upstream import Upstream
     from greenroom.actors.federation.upstream_spec import Away, Isolation, OfferingChange, UpstreamStatus
     from greenroom.auth.client.auth_option import CallerIdentity
+    from greenroom.protocol.received_results import PromptReply, ResourceReply, ToolReply
     from greenroom.protocol.tool_pins import PinReport, Policy
     from greenroom.supervision import ChildSpec
 
     from .client_callbacks import Roots
     from .client_targets import Target
-    from .protocol.received_results import PromptReply, ResourceReply, ToolReply
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]

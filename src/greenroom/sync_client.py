@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterator, Mapping
 
     from greenroom.actors.client.interfaces import Progress, ServerNotification, Status, Updates
+    from greenroom.protocol.received_results import ToolReply
 
     from .client import PendingCall
     from .client_targets import Target
-    from .protocol.received_results import ToolReply
 
 P = ParamSpec("P")
 T = TypeVar("T")
