@@ -39,7 +39,7 @@ from greenroom.thespian import (
     ResourceContents,
     Subscribe,
     Subscribed,
-    ToolAnswer,
+    ToolResult,
     Updated,
     ask,
     new_key_file,
@@ -85,7 +85,7 @@ class Secretary(ActorTypeDispatcher):  # type: ignore[misc]
     def receiveMsg_Subscribed(self, answer: Subscribed, sender: Any) -> None:  # noqa: ARG002, N802
         self.send(self.guest, CallTool("board", "post", {"note": "lunch at one"}))
 
-    def receiveMsg_ToolAnswer(self, answer: ToolAnswer, sender: Any) -> None:  # noqa: ARG002, N802
+    def receiveMsg_ToolResult(self, answer: ToolResult, sender: Any) -> None:  # noqa: ARG002, N802
         if answer.is_error:
             print("secretary: wipe has failed:", answer.text)
             self.send(self.employer, "done")

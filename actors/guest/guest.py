@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.cluster.thespian_patches import ActorAddress
 
-    from .guest_messages import GuestRequest
+    from .guest_messages import Request
 
     Key = tuple[str, str]
 
@@ -102,7 +102,7 @@ class Guest(Actor):
             self._handle(message, sender)
         except Exception as error:  # noqa: BLE001 - it is logged and answered; Thespian would deliver the message again
             _log.exception("a guest could not deal with a %s", type(message).__name__)
-            if isinstance(message, guest_messages.GuestRequest) and (self._take_out(message) or not self._is_settled):
+            if isinstance(message, guest_messages.Request) and (self._take_out(message) or not self._is_settled):
                 self.send(
                     sender, guest_messages.Failed("internal", f"{type(error).__name__}: {error}", ticket=message.ticket)
                 )
@@ -113,13 +113,13 @@ class Guest(Actor):
         return ThespianWatch([link.fileno()])
 
     def _handle(self, message: Any, sender: ActorAddress) -> None:
-        if isinstance(message, guest_messages.GuestRequest):
+        if isinstance(message, guest_messages.Request):
             self._run_due()  # note what has become of the link before anything is sent over it
         match message:
             case guest_messages.Connect():
                 self._connect(message, sender)
                 self._is_settled = True
-            case guest_messages.GuestRequest():
+            case guest_messages.Request():
                 self._ask(message, sender)
                 self._is_settled = True
             case ActorExitRequest():
@@ -127,17 +127,17 @@ class Guest(Actor):
                 return
             case WakeupMessage():
                 self._armed = None
-            case ActorSystemMessage() | guest_messages.GuestAnswer():
+            case ActorSystemMessage() | guest_messages.Answer():
                 pass
             case _:
                 what = f"a guest does not know what to do with a {type(message).__name__}"
                 self.send(sender, guest_messages.Failed("bad_request", what))
         self._run_due()
-        if self._is_simple and isinstance(message, guest_messages.GuestRequest):
+        if self._is_simple and isinstance(message, guest_messages.Request):
             self._wait_here(message)
         self._arm()
 
-    def _take_out(self, request: guest_messages.GuestRequest) -> bool:
+    def _take_out(self, request: guest_messages.Request) -> bool:
         """Remove a request, so that nothing else answers it. False when it was not there."""
         if self._connect_request is not None and self._connect_request.request is request:
             self._connect_request = None
@@ -145,7 +145,7 @@ class Guest(Actor):
         id = self._id_of(request)
         return id is not None and self._waiting.pop(id, None) is not None
 
-    def _id_of(self, request: guest_messages.GuestRequest) -> int | None:
+    def _id_of(self, request: guest_messages.Request) -> int | None:
         return next((id for id, one in self._waiting.items() if one.request is request), None)
 
     # --- the link
@@ -229,7 +229,7 @@ class Guest(Actor):
 
     # --- requests
 
-    def _ask(self, request: guest_messages.GuestRequest, sender: ActorAddress) -> None:
+    def _ask(self, request: guest_messages.Request, sender: ActorAddress) -> None:
         one = OpenGuestRequest(request, sender, 0.0)
         if (problem := request.problem()) is not None:
             self._fail(one, "bad_request", problem)
@@ -409,7 +409,7 @@ class Guest(Actor):
         self._armed = max(due, now + least)
         self.wakeupAfter(timedelta(seconds=self._armed - now))
 
-    def _wait_here(self, request: guest_messages.GuestRequest) -> None:
+    def _wait_here(self, request: guest_messages.Request) -> None:
         """In the simple system: wait here until the request is answered."""
         while (self._connect_request is not None and self._connect_request.request is request) or self._id_of(
             request
@@ -430,7 +430,7 @@ class Guest(Actor):
 class OpenGuestRequest:
     """A request that has no answer yet."""
 
-    request: GuestRequest
+    request: Request
     sender: ActorAddress
     until: float
     sent: bool = False

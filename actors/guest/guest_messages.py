@@ -33,7 +33,7 @@ def _ticket() -> str:
 
 
 @dataclass(frozen=True)
-class GuestRequest:
+class Request:
     """The base of requests. After `timeout` seconds it is answered with `Failed`."""
 
     timeout: float = field(default=TIMEOUT, kw_only=True)
@@ -52,7 +52,7 @@ class GuestRequest:
 
 
 @dataclass(frozen=True)
-class Connect(GuestRequest):
+class Connect(Request):
     """Connect to a node, now and whenever the link breaks. The key is given, or is in a file that only its owner can read."""
 
     address: str
@@ -72,8 +72,8 @@ class Connect(GuestRequest):
 
 
 @dataclass(frozen=True)
-class CallTool(GuestRequest):
-    """Call a tool. Answered with a `ToolAnswer`, whose `is_error` is set by the tool itself."""
+class CallTool(Request):
+    """Call a tool. Answered with a `ToolResult`, whose `is_error` is set by the tool itself."""
 
     server: str
     tool: str
@@ -81,7 +81,7 @@ class CallTool(GuestRequest):
 
 
 @dataclass(frozen=True)
-class _List(GuestRequest):
+class _List(Request):
     """List what one server offers, or what all do. Answered with `Listed`."""
 
     server: str | None = None
@@ -104,7 +104,7 @@ class ListPrompts(_List):
 
 
 @dataclass(frozen=True)
-class _OfResource(GuestRequest):
+class _OfResource(Request):
     """A request about one resource."""
 
     server: str
@@ -116,7 +116,7 @@ class ReadResource(_OfResource):
 
 
 @dataclass(frozen=True)
-class GetPrompt(GuestRequest):
+class GetPrompt(Request):
     """Get a prompt. Arguments are texts. Answered with `PromptMessages`."""
 
     server: str
@@ -133,7 +133,7 @@ class Unsubscribe(_OfResource):
 
 
 @dataclass(frozen=True)
-class ListServers(GuestRequest):
+class ListServers(Request):
     """List the servers and their states. Answered with `Servers`."""
 
 
@@ -141,21 +141,21 @@ class ListServers(GuestRequest):
 
 
 @dataclass(frozen=True)
-class GuestAnswer:
+class Answer:
     """The base of answers; `ticket` is that of the request."""
 
     ticket: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Connected(GuestAnswer):
+class Connected(Answer):
     """The node is connected."""
 
     address: str
 
 
 @dataclass(frozen=True)
-class ToolAnswer(GuestAnswer):
+class ToolResult(Answer):
     """The result of a tool, as it is on the wire."""
 
     content: list[dict[str, Any]]
@@ -170,7 +170,7 @@ class ToolAnswer(GuestAnswer):
 
 
 @dataclass(frozen=True)
-class Listed(GuestAnswer):
+class Listed(Answer):
     """Definitions as they are on the wire, by server; `away` says why servers are missing."""
 
     items: dict[str, list[dict[str, Any]]]
@@ -178,7 +178,7 @@ class Listed(GuestAnswer):
 
 
 @dataclass(frozen=True)
-class ResourceContents(GuestAnswer):
+class ResourceContents(Answer):
     """The contents of a resource, each with `text`, or `blob` in base64."""
 
     contents: list[dict[str, Any]]
@@ -190,7 +190,7 @@ class ResourceContents(GuestAnswer):
 
 
 @dataclass(frozen=True)
-class PromptMessages(GuestAnswer):
+class PromptMessages(Answer):
     """The messages of a prompt."""
 
     messages: list[dict[str, Any]]
@@ -198,7 +198,7 @@ class PromptMessages(GuestAnswer):
 
 
 @dataclass(frozen=True)
-class _AboutResource(GuestAnswer):
+class _AboutResource(Answer):
     """An answer about one resource."""
 
     server: str
@@ -214,7 +214,7 @@ class Unsubscribed(_AboutResource):
 
 
 @dataclass(frozen=True)
-class Servers(GuestAnswer):
+class Servers(Answer):
     """The servers by name, each with its state (`ready`, `degraded`, `parked` …), and the cause of the state."""
 
     states: dict[str, str]
@@ -229,7 +229,7 @@ REASONS: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class Failed(GuestAnswer):
+class Failed(Answer):
     """The request failed. `reason` is a fixed word for programs, `text` is for people.
 
     `peer_error` is the server's own error, with its `code` and `data` in `data`. After `lost` the request may have been carried out or not. After `away` and `refused`,
@@ -241,9 +241,9 @@ class Failed(GuestAnswer):
     data: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-ANSWERS: Final[Mapping[str, type[GuestAnswer]]] = {
+ANSWERS: Final[Mapping[str, type[Answer]]] = {
     each.__name__: each
-    for each in (ToolAnswer, Listed, ResourceContents, PromptMessages, Subscribed, Unsubscribed, Servers, Failed)
+    for each in (ToolResult, Listed, ResourceContents, PromptMessages, Subscribed, Unsubscribed, Servers, Failed)
 }
 """The answers of a node, by their names on the wire."""
 
@@ -270,7 +270,7 @@ class Ended(_AboutResource):
 _SLACK: Final = 1.0
 
 
-def ask(system: Any, guest: Any, request: GuestRequest) -> GuestAnswer:
+def ask(system: Any, guest: Any, request: Request) -> Answer:
     """Send a request to a guest, and wait for the answer; `Failed` when there is no guest. Raises `ConfigError` for a subscription, which needs an actor."""
     until = time.monotonic() + request.timeout + _SLACK
     if is_simple(system):
@@ -284,11 +284,11 @@ def ask(system: Any, guest: Any, request: GuestRequest) -> GuestAnswer:
             return Failed("away", f"the guest cannot be reached: {error}", ticket=request.ticket)
 
 
-def _answer(mine: ActorSystem, guest: ActorAddress, request: GuestRequest, until: float) -> GuestAnswer:
+def _answer(mine: ActorSystem, guest: ActorAddress, request: Request, until: float) -> Answer:
     """Other messages are dropped. The simple system has a single endpoint, where answers to earlier requests may still arrive."""
     heard: Any = mine.ask(guest, request, request.timeout + _SLACK)
     while heard is not None:
-        if isinstance(heard, GuestAnswer) and heard.ticket == request.ticket and not isinstance(heard, Updated | Ended):
+        if isinstance(heard, Answer) and heard.ticket == request.ticket and not isinstance(heard, Updated | Ended):
             return heard
         heard = mine.listen(max(0.0, until - time.monotonic()))
     return Failed("away", "the guest is not there, or has not answered in time", ticket=request.ticket)

@@ -398,7 +398,7 @@ async def _call(services: GuestServices, fields: Fields, seconds: float) -> Outc
         name = agent.name_of(fields["server"], params["name"])
         await agent.checked(name, params["arguments"], timeout=seconds)
     result = await line.request("tools/call", params, timeout=seconds)
-    return "ToolAnswer", {
+    return "ToolResult", {
         "content": _objects(result.get("content")),
         "structured": result.get("structuredContent"),
         "is_error": result.get("isError") is True,

@@ -1,4 +1,4 @@
-"""greenroom: the Model Context Protocol as a company of supervised actors.
+"""greenroom: Model Context Protocol (MCP) servers, clients and hosts that keep working when parts of them crash.
 
 The public names are loaded lazily: `import greenroom` loads only this file, and each name below loads its package when it is first used. So the
 import costs almost nothing for a command line tool, or for a worker that needs one name.

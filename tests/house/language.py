@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHARED_CLASS_NAMES: Final[dict[str, str]] = {
     "EventTimeout": "OTP has the same action, a timeout until the next message, in gen_server and in gen_statem",
+    "Request": "a message of greenroom.thespian, whose class names are in the method names of users' actors (`receiveMsg_Request`)",
+    "ToolResult": "the same: `receiveMsg_ToolResult`; at the front door it is a block of a conversation",
     "Reply": "OTP has the same action in gen_server and in gen_statem, with another value each",
 }
 """Public class names that two modules use, each with the reason. At most ten."""

@@ -19,6 +19,7 @@ from greenroom import ConfigError
 from greenroom.supervision.cluster.foreign_actor import is_simple, private_endpoint
 from greenroom.supervision.cluster.thespian_patches import ActorExitRequest
 from greenroom.thespian import (
+    Answer,
     CallTool,
     Connect,
     Connected,
@@ -26,8 +27,6 @@ from greenroom.thespian import (
     Failed,
     GetPrompt,
     Guest,
-    GuestAnswer,
-    GuestRequest,
     Listed,
     ListPrompts,
     ListResources,
@@ -36,11 +35,12 @@ from greenroom.thespian import (
     ListTools,
     PromptMessages,
     ReadResource,
+    Request,
     ResourceContents,
     Servers,
     Subscribe,
     Subscribed,
-    ToolAnswer,
+    ToolResult,
     Unsubscribe,
     Unsubscribed,
     Updated,
@@ -61,7 +61,7 @@ pytestmark = [
 OF_PROCESSES = pytest.mark.parametrize("system", ["processes"], indirect=True)
 SOON = 10.0
 OSLO = {"city": "Oslo"}
-A = TypeVar("A", bound=GuestAnswer)
+A = TypeVar("A", bound=Answer)
 
 
 class House:
@@ -72,13 +72,13 @@ class House:
         self.guest = system.createActor(guest)
         self.hello = ask(system, self.guest, Connect(node.address, key_file=str(node.key)))
 
-    def ask(self, request: GuestRequest, kind: type[A]) -> A:
+    def ask(self, request: Request, kind: type[A]) -> A:
         answer = ask(self.system, self.guest, request)
         assert isinstance(answer, kind), answer
         assert answer.ticket == request.ticket
         return answer
 
-    def refusal(self, request: GuestRequest) -> str:
+    def refusal(self, request: Request) -> str:
         return self.ask(request, Failed).reason
 
 
@@ -98,9 +98,9 @@ def soon(true: Callable[[], object]) -> None:
 
 
 def test_a_guest_request_always_gets_one_answer(house: House) -> None:
-    called = house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer)
+    called = house.ask(CallTool("weather", "forecast", OSLO), ToolResult)
     assert (called.text, called.is_error) == ("sunny in Oslo", False)
-    failed = house.ask(CallTool("weather", "fail"), ToolAnswer)
+    failed = house.ask(CallTool("weather", "fail"), ToolResult)
     assert (failed.text, failed.is_error) == ("there is no weather today", True)
     assert house.ask(ReadResource("weather", "sky://now"), ResourceContents).text == "blue"
     prompt = house.ask(GetPrompt("weather", "pack", OSLO), PromptMessages)
@@ -128,15 +128,15 @@ def test_invalid_guest_requests_are_refused(house: House) -> None:
     assert house.refusal(CallTool("weather", 3)) == "bad_request"  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert house.refusal(CallTool("weather", "forecast", {"city": object()})) in ("bad_request", "away")
     assert house.refusal(CallTool("weather", "forecast", {"city": "x" * 5_000_000})) == "too_large"
-    assert len(house.ask(CallTool("weather", "large", {"size": 3_000_000}), ToolAnswer).text) == 3_000_000
-    assert house.refusal(GuestRequest()) == "bad_request"
-    assert house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer).text == "sunny in Oslo"
+    assert len(house.ask(CallTool("weather", "large", {"size": 3_000_000}), ToolResult).text) == 3_000_000
+    assert house.refusal(Request()) == "bad_request"
+    assert house.ask(CallTool("weather", "forecast", OSLO), ToolResult).text == "sunny in Oslo"
 
 
 def test_a_time_that_is_over_is_an_answer_and_the_work_is_given_up(house: House, node: NodeProgram) -> None:
     assert house.refusal(CallTool("weather", "slow", {"seconds": 60}, timeout=0.2)) == "timeout"
     soon(Path(f"{node.key}.cancelled").exists)
-    assert house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer).text == "sunny in Oslo"
+    assert house.ask(CallTool("weather", "forecast", OSLO), ToolResult).text == "sunny in Oslo"
 
 
 def test_before_it_is_connected_it_says_so(system: Any, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_node_that_dies_is_an_answer_at_once_and_one_that_comes_back_is_found(
         killer.join()
     assert house.refusal(CallTool("weather", "forecast", OSLO)) == "away"
     node.start()
-    soon(lambda: isinstance(ask(house.system, house.guest, CallTool("weather", "forecast", OSLO)), ToolAnswer))
+    soon(lambda: isinstance(ask(house.system, house.guest, CallTool("weather", "forecast", OSLO)), ToolResult))
 
 
 def test_a_node_that_is_stopped_is_a_timeout(house: House, node: NodeProgram) -> None:
@@ -199,7 +199,7 @@ def test_a_node_that_is_stopped_is_a_timeout(house: House, node: NodeProgram) ->
         assert house.refusal(CallTool("weather", "forecast", OSLO, timeout=0.3)) == "timeout"
     finally:
         node.signal(signal.SIGCONT)
-    assert house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer).text == "sunny in Oslo"
+    assert house.ask(CallTool("weather", "forecast", OSLO), ToolResult).text == "sunny in Oslo"
 
 
 def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: NodeProgram) -> None:
@@ -207,7 +207,7 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
     system, guest = house.system, house.guest
     one, two = (system.createActor(f"{theirs.__name__}.Listener") for _ in range(2))
 
-    def heard(who: Any, kind: type[GuestAnswer]) -> list[Any]:
+    def heard(who: Any, kind: type[Answer]) -> list[Any]:
         if is_simple(system):
             found: Any = system.ask(who, "heard", 1)
         else:
@@ -219,7 +219,7 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
     for who in (one, two):
         system.tell(who, (guest, subscribe))
         soon(partial(heard, who, Subscribed))
-    house.ask(CallTool("weather", "change"), ToolAnswer)
+    house.ask(CallTool("weather", "change"), ToolResult)
     for who in (one, two):
         soon(partial(heard, who, Updated))
     first = heard(one, Updated)[0]
@@ -230,10 +230,10 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
     node.kill()
     assert house.refusal(CallTool("weather", "forecast", OSLO)) == "away"
     node.start()
-    soon(lambda: isinstance(ask(system, guest, CallTool("weather", "forecast", OSLO)), ToolAnswer))
+    soon(lambda: isinstance(ask(system, guest, CallTool("weather", "forecast", OSLO)), ToolResult))
     soon(lambda: any(each.gap for each in heard(one, Updated)))
     before = len(heard(one, Updated))
-    house.ask(CallTool("weather", "change"), ToolAnswer)
+    house.ask(CallTool("weather", "change"), ToolResult)
     soon(lambda: len(heard(one, Updated)) > before)
     assert len(heard(two, Updated)) == 1
     assert heard(one, Ended) == []
@@ -241,7 +241,7 @@ def test_updates_are_messages_to_the_actor_that_subscribed(house: House, node: N
 
 @OF_PROCESSES
 def test_many_concurrent_calls_each_get_their_own_answer(house: House) -> None:
-    answers: dict[int, GuestAnswer] = {}
+    answers: dict[int, Answer] = {}
 
     def one(number: int) -> None:
         answers[number] = ask(house.system, house.guest, CallTool("weather", "forecast", {"city": str(number)}))
@@ -251,7 +251,7 @@ def test_many_concurrent_calls_each_get_their_own_answer(house: House) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    texts = {number: answer.text for number, answer in answers.items() if isinstance(answer, ToolAnswer)}
+    texts = {number: answer.text for number, answer in answers.items() if isinstance(answer, ToolResult)}
     assert texts == {number: f"sunny in {number}" for number in range(16)}
 
 
@@ -297,7 +297,7 @@ def test_invalid_messages_are_answered_and_harm_no_client(house: House) -> None:
             answer = mine.ask(house.guest, "hello", SOON)
     assert isinstance(answer, Failed)
     assert answer.reason == "bad_request"
-    assert house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer).text == "sunny in Oslo"
+    assert house.ask(CallTool("weather", "forecast", OSLO), ToolResult).text == "sunny in Oslo"
 
 
 class Looking(Guest):
@@ -311,7 +311,7 @@ def test_a_guest_polls_where_the_system_does_not_watch_its_descriptor(system: An
     guest = Looking if is_simple(system) else f"{__name__}.Looking"
     house = House(system, node, guest)
     assert isinstance(house.hello, Connected)
-    assert house.ask(CallTool("weather", "forecast", OSLO), ToolAnswer).text == "sunny in Oslo"
+    assert house.ask(CallTool("weather", "forecast", OSLO), ToolResult).text == "sunny in Oslo"
     assert house.refusal(CallTool("weather", "slow", {"seconds": 60}, timeout=0.2)) == "timeout"
 
 
@@ -322,7 +322,7 @@ def test_a_guest_reaches_a_tcp_port_as_well(system: Any, tmp_path: Path) -> None
     try:
         assert not node.address.endswith(":0")
         house = House(system, node)
-        assert house.ask(CallTool("weather", "large", {"size": 1_000_000}), ToolAnswer).text == "x" * 1_000_000
+        assert house.ask(CallTool("weather", "large", {"size": 1_000_000}), ToolResult).text == "x" * 1_000_000
         node.kill()
         assert house.refusal(CallTool("weather", "forecast", OSLO)) in ("away", "lost")
     finally:

@@ -33,7 +33,7 @@ async def test_a_server_lets_guests_in_as_well() -> None:
         kind, fields = await guest.answer(
             guest.ask("CallTool", server="weather", tool="forecast", arguments={"city": "Oslo"})
         )
-        assert (kind, fields["content"][0]["text"]) == ("ToolAnswer", "sunny in Oslo")
+        assert (kind, fields["content"][0]["text"]) == ("ToolResult", "sunny in Oslo")
         assert listener.guests == 1
     assert "closed" in await guest.over()
 

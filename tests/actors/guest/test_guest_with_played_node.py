@@ -33,7 +33,7 @@ from greenroom.thespian import (
     Servers,
     Subscribe,
     Subscribed,
-    ToolAnswer,
+    ToolResult,
     Unsubscribe,
     Unsubscribed,
     Updated,
@@ -476,5 +476,5 @@ def test_more_than_the_socket_takes_is_written_later(stage: Stage) -> None:
     while not heard:
         heard = stage.node.heard()
         stage.later(0.01)
-    stage.node.say(["answer", heard[0][1], "ToolAnswer", {"content": []}])
-    assert [type(each) for each in stage.ready()] == [ToolAnswer]
+    stage.node.say(["answer", heard[0][1], "ToolResult", {"content": []}])
+    assert [type(each) for each in stage.ready()] == [ToolResult]
