@@ -12,14 +12,13 @@ the other direction: a thread of this program asks an actor of the user's system
 
 # ruff: noqa: PLC0414 - `as` passes a name on, to type checkers as well
 from greenroom.actors.guest.guest import Guest as Guest
+from greenroom.actors.guest.guest_messages import Answer as Answer
 from greenroom.actors.guest.guest_messages import CallTool as CallTool
 from greenroom.actors.guest.guest_messages import Connect as Connect
 from greenroom.actors.guest.guest_messages import Connected as Connected
 from greenroom.actors.guest.guest_messages import Ended as Ended
 from greenroom.actors.guest.guest_messages import Failed as Failed
 from greenroom.actors.guest.guest_messages import GetPrompt as GetPrompt
-from greenroom.actors.guest.guest_messages import GuestAnswer as GuestAnswer
-from greenroom.actors.guest.guest_messages import GuestRequest as GuestRequest
 from greenroom.actors.guest.guest_messages import Listed as Listed
 from greenroom.actors.guest.guest_messages import ListPrompts as ListPrompts
 from greenroom.actors.guest.guest_messages import ListResources as ListResources
@@ -28,11 +27,12 @@ from greenroom.actors.guest.guest_messages import ListServers as ListServers
 from greenroom.actors.guest.guest_messages import ListTools as ListTools
 from greenroom.actors.guest.guest_messages import PromptMessages as PromptMessages
 from greenroom.actors.guest.guest_messages import ReadResource as ReadResource
+from greenroom.actors.guest.guest_messages import Request as Request
 from greenroom.actors.guest.guest_messages import ResourceContents as ResourceContents
 from greenroom.actors.guest.guest_messages import Servers as Servers
 from greenroom.actors.guest.guest_messages import Subscribe as Subscribe
 from greenroom.actors.guest.guest_messages import Subscribed as Subscribed
-from greenroom.actors.guest.guest_messages import ToolAnswer as ToolAnswer
+from greenroom.actors.guest.guest_messages import ToolResult as ToolResult
 from greenroom.actors.guest.guest_messages import Unsubscribe as Unsubscribe
 from greenroom.actors.guest.guest_messages import Unsubscribed as Unsubscribed
 from greenroom.actors.guest.guest_messages import Updated as Updated
