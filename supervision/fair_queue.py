@@ -103,7 +103,7 @@ class QueuedTurn(NamedTuple):
 
 
 class FairSemaphore:
-    """A semaphore for tasks of one loop, fair between owners: an owner gets at most half of the free permits, and waiting owners take turns."""
+    """A semaphore for tasks of one loop, fair between owners: waiting owners take turns, and an owner holds at most half of the permits that the others leave (one in any case)."""
 
     def __init__(self, most: int, queue: int) -> None:
         """At most `most` tasks run at a time, and at most `queue` wait."""

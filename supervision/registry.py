@@ -320,7 +320,7 @@ async def update(registry: Ref[Registry], key: Hashable, change: Callable[[Any],
 async def lock(registry: Ref[Registry], key: Hashable, timeout: float | None = 5.0) -> AsyncGenerator[None]:
     """Hold the lock of a key for the block; waiting blocks get it in order. Raises `CallTimeout`.
 
-    The key need not be registered. For processes only: when the holder dies, and has unwound, the next one gets the
+    The key need not be registered, and locks of other keys are not affected. For processes only: when the holder dies, and has unwound, the next one gets the
     lock. The block itself is not ended when the registry dies.
     """
     me = current_process("hold a lock").pid

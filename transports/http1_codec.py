@@ -386,7 +386,7 @@ def parse_headers(lines: bytes, *, many: int = 431, wrong: int = 400) -> list[He
     found = _HEADER_LINE.findall(lines)
     # A match begins at the start of a line and contains no line end. With as many matches as line ends, no line is left unmatched.
     if len(found) != count:
-        raise Malformed(wrong, "this is no header")
+        raise Malformed(wrong, "invalid header line")
     return [(name.lower(), value.rstrip(b" \t")) for name, value in found]
 
 

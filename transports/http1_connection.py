@@ -297,7 +297,7 @@ class Http1Connection(asyncio.Protocol):
                     await rest
                 del request, rest  # an idle connection must not keep its last request alive
                 if task.cancelling():
-                    return  # stop on cancellation, although other code may still hold this task
+                    return  # a cancelled task is not used again, since other code may still hold it
                 if self._next_request is not None:
                     await asyncio.sleep(0)  # a peer that pipelines requests lets other connections have a turn
         finally:

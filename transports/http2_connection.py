@@ -39,7 +39,7 @@ STEPS_PER_TURN: Final = 32
 UNREAD_LIMIT: Final = 64 * 1024
 """How many unparsed bytes are buffered before reading pauses."""
 UNSENT_LIMIT: Final = 1024 * 1024
-"""Unsent bytes after which a peer that keeps asking and does not read is cut: its requests cost it nothing."""
+"""Unsent bytes after which a peer is cut that does not read: replies to frames that cost it nothing, such as pings, would pile up."""
 LINGER: Final = 2.0
 """Seconds for which a closed connection still reads: unread input would reset it, and the last frames would be lost."""
 ENCODER_TABLE: Final = 4096
@@ -393,7 +393,7 @@ class Http2Connection(asyncio.Protocol):
         if data and not self._closing and not self._transport.is_closing():
             self._transport.write(data)
             if self._transport.get_write_buffer_size() > UNSENT_LIMIT:
-                log.info("a peer sends requests and reads no responses: its connection is cut")
+                log.info("a peer sends frames and does not read the replies to them: its connection is cut")
                 self.cut()
 
     # --- the end

@@ -5,7 +5,8 @@ in the `StdioWire`, which belongs to the code that made the child spec: a restar
 waits until replies are written, so a peer that does not read its replies is not read from and costs no memory. If it has closed its input and reads no output
 for a grace period, it counts as gone.
 
-At the end of the input, running calls get a grace period, then the session ends, and the process stays idle, since a permanent child would be restarted.
+At the end of the input, running calls get a grace period, then the session ends, and the process stays idle, since a permanent child would be
+restarted. A caller that waits for the end waits for `StdioWire.finished`.
 """
 
 from __future__ import annotations

@@ -138,7 +138,9 @@ def qualified_name(thing: Any) -> str:
     except Exception:  # noqa: BLE001 - not found, or whatever the import of its module raises
         found = None
     if found is not thing:
-        raise CannotTravel(f"{short_repr(thing)} cannot travel to another node: {written} is not it")
+        raise CannotTravel(
+            f"{short_repr(thing)} cannot travel to another node: the name {written} leads to something else"
+        )
     with contextlib.suppress(TypeError):
         _names[thing] = written
     return written

@@ -126,7 +126,7 @@ class ClusterSettings:
             address = ipaddress.IPv4Address(self.bind)
         except ValueError:
             raise ConfigError(
-                f"what is listened on must be an IPv4 address of this machine, such as 127.0.0.1, not {self.bind!r}"
+                f"the address to listen on must be an IPv4 address of this machine, such as 127.0.0.1, not {self.bind!r}"
             ) from None
         if address.is_unspecified:
             raise ConfigError("listen on one address of this machine: 0.0.0.0 would be reachable from all its networks")
@@ -144,7 +144,7 @@ class ClusterSettings:
             self._check_convention(self.convention)
         elif self.listen is not None:
             raise ConfigError(
-                "listen is for other machines: say with which ones by `convention`, where their leader listens"
+                "listen is for a cluster of several machines: set `convention`, the address of their leader, as well"
             )
         self.secret()
 
@@ -156,7 +156,7 @@ class ClusterSettings:
             found = None
         if found is None or found.is_unspecified or parse_port(port) is None:
             raise ConfigError(
-                f"convention is where the leader listens: an IPv4 address and a port, such as 10.0.0.1:7400, not {convention!r}"
+                f"convention must be the leader's address, an IPv4 address and a port such as 10.0.0.1:7400, not {convention!r}"
             )
         if self.key is None and self.key_file is None:
             raise ConfigError("machines of one cluster share a key: give all of them the same `key_file`, or `key`")
@@ -189,7 +189,7 @@ def _check_requirements(requires: Mapping[Any, Any]) -> None:
     for name, value in requires.items():
         if not isinstance(name, str) or not isinstance(value, str | int | float):
             raise ConfigError(
-                f"requires has capabilities' names and what they have to be, such as {{'gpu': True}}, not {{{name!r}: {value!r}}}"
+                f"requires maps names of capabilities to the values they must have, such as {{'gpu': True}}, not {{{name!r}: {value!r}}}"
             )
 
 
@@ -198,7 +198,7 @@ def _check_environment(env: Mapping[Any, Any]) -> None:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise ConfigError(f"env has names of variables, without =, and not {name!r}")
         if not isinstance(value, str) or "\0" in value:
-            raise ConfigError(f"env: what {name} is set to must be a text without NUL")
+            raise ConfigError(f"env: the value of {name} must be a text without NUL")
 
 
 def _check_number(what: str, value: Any, least: int, of: str) -> None:

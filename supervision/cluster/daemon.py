@@ -197,7 +197,7 @@ class Daemon:
             deaths.popleft()
         if len(deaths) > self._begin.intensity:
             raise EngineFailed(
-                f"the Thespian system had to be replaced {len(deaths)} times within {self._begin.period:g} s: that is given up"
+                f"the Thespian system had to be replaced {len(deaths)} times within {self._begin.period:g} s: the daemon gives up"
             )
 
     # --- the loop

@@ -69,7 +69,7 @@ def _set_up(application: DaemonSocket, death_pipe: int) -> Daemon:
         import_module(name)
     if threading.active_count() != 1:
         raise EngineFailed(
-            f"of {', '.join(begin.preload)} one starts threads: what is imported before processes are forked must not"
+            f"one of {', '.join(begin.preload)} starts threads, and modules that are imported before processes are forked must not"
         )
     import_module(
         f"{__package__}.node_main"

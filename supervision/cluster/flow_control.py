@@ -37,7 +37,7 @@ def answer_in_task(
     def settle(task: asyncio.Task[Any]) -> None:
         if task.cancelled():
             if callee is None or not callee.life:
-                caller.fail(CalleeEnded("what was to answer this has ended"))
+                caller.fail(CalleeEnded("the task that was to reply has ended"))
         elif (error := task.exception()) is not None:
             caller.fail(error)
         else:

@@ -180,7 +180,7 @@ class ForeignActor:
                     self._watcher = None
         if isinstance(found, WatchedActorEnded):
             raise ActorNotMade(
-                self._name, "it ended at once: its module has to be importable there, and its __init__ not to raise"
+                self._name, "it ended at once: its module has to be importable there, and its __init__ must not raise"
             )
         raise ActorNotMade(self._name, found.why if isinstance(found, ActorLocation) else "the system does not answer")
 

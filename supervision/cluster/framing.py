@@ -150,7 +150,7 @@ class Handshake:
         if self.peer is None:
             return self._meet(message)
         if self.done or self._dialling:
-            raise LinkRefused("the other end says more than a handshake has")
+            raise LinkRefused("the other end sent more than a handshake has")
         self._prove(b"dialler", message)
         self.done = True
         return None

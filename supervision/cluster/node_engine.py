@@ -226,7 +226,7 @@ class NodeEngine(GenServer):
         if self._membership is None and requires and not meets_requirements(self._this_machine.offers, requires):
             raise Reject(
                 ConfigError(
-                    f"a node requires {capabilities_text(requires)}, which this machine has not: {self._this_machine}; to have it placed on "
+                    f"a node requires {capabilities_text(requires)}, which this machine does not have: {self._this_machine}; to have it placed on "
                     "another one, set `convention` in the cluster's settings"
                 )
             )

@@ -227,7 +227,7 @@ def load_main_module(module: str | None, path: str | None) -> None:
             found = runpy.run_path(path, run_name=NAME)
     except SystemExit as end:
         raise RuntimeError(
-            f"{module or path} ended while it was imported ({end}): put what runs the program behind "
+            f"{module or path} ended while it was imported ({end}): put the code that runs the program behind "
             'if __name__ == "__main__":'
         ) from end
     finally:

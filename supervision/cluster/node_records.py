@@ -93,7 +93,7 @@ class ProcessEnding:
     """How a process ended.
 
     `signal` or `code` is from the exit status; a process that is `lost` has neither, since no status was found. `hung`: it did not respond, and was killed.
-    `asked`: this side has ended it on request. `memory` is its limit, if it had one. `words` are its last output, such as its stacks when a fatal signal came;
+    `asked`: this side requested its end. `memory` is its limit, if it had one. `words` are its last output, such as its stacks when a fatal signal came;
     they are for the operator's log and not for callers, so `str` leaves them out.
     """
 

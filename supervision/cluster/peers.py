@@ -453,7 +453,7 @@ class Peers(LinkOwner):
             remote.link.end(why)
 
     def allow_silence(self, name: str, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Whether that node may be silent for any time: its work has a deadline of its own."""
+        """Set whether that node may be silent for any time, as when its work has a deadline of its own."""
         if on:
             self._may_be_silent.add(name)
         else:

@@ -226,7 +226,7 @@ def handle_batch(remote: RemoteNode, payload: bytes) -> None:
         try:
             _HANDLERS[item[0]](remote, *item[1:])
         except Exception as error:  # noqa: BLE001 - one item that makes no sense must not affect the others
-            _report(remote, f"what {remote.name} said could not be dealt with", error)
+            _report(remote, f"an item from {remote.name} could not be handled", error)
 
 
 def _decode_singly(remote: RemoteNode, payload: bytes) -> Iterator[list[Any]]:
@@ -246,7 +246,7 @@ def _decode_singly(remote: RemoteNode, payload: bytes) -> Iterator[list[Any]]:
 def _unreadable(remote: RemoteNode, raw: bytes, error: Exception) -> list[Any] | None:
     """Replace an item whose value cannot be decoded here: the waiting caller or watcher gets an error, and an end stays an end."""
     wrong = CannotTravel(
-        f"what {remote.name} sent cannot be made on {remote.node.name}: {type(error).__name__}: {error}"
+        f"a value from {remote.name} cannot be decoded on {remote.node.name}: {type(error).__name__}: {error}"
     )
     wrong.__cause__ = error
     try:

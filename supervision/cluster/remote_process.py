@@ -66,7 +66,7 @@ class RemoteProcess(RemoteProcessBase):
         elif kind == process_messages.STOP:
             remote.post_reason(link_protocol.STOP, self.to, entry[1], to=self)
         else:
-            raise CannotTravel(f"{self} is on another node: what looks inside a process has to run there")
+            raise CannotTravel(f"{self} is on another node: code that looks inside a process has to run there")
         return True
 
     def deliver_exempt(self, entry: MailboxEntry) -> bool:

@@ -49,7 +49,7 @@ class NameLookup(NamedTuple):
 
 
 class SpawnServer(GenServer):
-    """Starts processes for other nodes, each in a task of its own, so that a slow `init` delays no other start."""
+    """Starts processes for other nodes. Each start runs in a process of its own, so that a slow `init` delays no other start."""
 
     traps_exit: ClassVar[bool] = True
     """To end with its starter, also when that ends in order."""

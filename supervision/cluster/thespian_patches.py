@@ -361,7 +361,7 @@ def check_thespian(folder: Path | None = None, version: str | None = None) -> No
             ) from error
         if hashlib.sha256(text).hexdigest() != known:
             raise EngineFailed(
-                f"Thespian's {name} is not that of release {THESPIAN}, and what makes it safe would not fit: "
+                f"Thespian's {name} is not that of release {THESPIAN}, and the patches that make it safe would not fit: "
                 f"pip install --force-reinstall thespian=={THESPIAN}"
             )
 

@@ -235,7 +235,7 @@ def _trace_of(error: BaseException) -> str:
     try:
         return format_traceback(error)[-20_000:]
     except Exception as broken:  # noqa: BLE001 - as above
-        return f"(the traceback could not be told: {type(broken).__name__})"
+        return f"(the traceback could not be formatted: {type(broken).__name__})"
 
 
 def _ext(code: int, value: Any) -> msgspec.msgpack.Ext:
@@ -343,7 +343,7 @@ def _unpack(code: int, data: memoryview) -> Any:
         raise
     except BaseException as error:
         # an import or a constructor raised SystemExit or the like, which must not end this node
-        raise ActorError(f"{type(error).__name__} was raised where a value from another node was made") from error
+        raise ActorError(f"{type(error).__name__} was raised when a value from another node was decoded") from error
 
 
 decode: Final = msgspec.msgpack.Decoder(ext_hook=_unpack).decode

@@ -103,7 +103,7 @@ class MailboxFull(ActorError):
 
     def __str__(self) -> str:
         if not self.limit:
-            return f"cannot send to {self.who}: the link to its node holds back as much as it may"
+            return f"cannot send to {self.who}: too much is queued for the link to its node"
         return f"the mailbox of {self.who} is full ({self.limit} messages)"
 
 

@@ -604,7 +604,7 @@ class ExitFuture:
     """A future with the reason of a process's exit."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give it to `Process.await_death`."""
+        """Pass it to `Process.add_exit_waiter`."""
         self.future: asyncio.Future[ExitReason] = loop.create_future()
 
     def on_exit(self, reason: ExitReason) -> None:

@@ -43,8 +43,8 @@ READY: Final = object()
 class Behaviour:
     """The base of GenServer and GenStatem, of plain routines, and of exited processes.
 
-    The engine calls `_set_up`, and then `_handle` for each entry, inside the process's own context, and runs a coroutine that it returns in a worker; then
-    `_done` or `_failed`. The names are private because users derive from the behaviours and name their methods freely.
+    The engine calls `_otp_set_up`, and then `_otp_handle` for each entry, inside the process's own context. It runs a coroutine that they return in a worker, and
+    passes the result to `_otp_on_return` or `_otp_on_error`. The names are private because users derive from the behaviours and name their methods freely.
     """
 
     __slots__ = ()

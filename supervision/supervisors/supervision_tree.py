@@ -38,7 +38,7 @@ BranchState: TypeAlias = Literal["running", "stopping", "exited", "restarting", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One process, or one child that does not run, with everything below it. The branch of the node has no pid.
+    """One process, or one child that does not run, with everything below it. The branch of the whole node has neither pid nor spec.
 
     `id` and `restart` are those of its spec, if a supervisor started it; `strategy` is set for a supervisor; `restarts` is
     how often it was restarted; `size` counts it and all branches below.

@@ -76,7 +76,7 @@ class FailedToStartChild:
 
 
 class Supervisor(BaseSupervisor):
-    """A supervisor of a fixed list of children; start it with them, or derive from it and pass them to its constructor.
+    """A supervisor of children with ids, in an order; start it with them, or derive from it and pass them to its constructor.
 
     ::
 
@@ -86,7 +86,8 @@ class Supervisor(BaseSupervisor):
             def __init__(self, size: int) -> None:
                 super().__init__([child(Counter, n).but(id=n) for n in range(size)], intensity=3)
 
-    Override `init` for asynchronous preparations, and ``return await super().init()``, or return `IGNORE` not to run.
+    Override `init` for preparations that wait, such as finding out the children (then call ``super().__init__(children)`` there), and
+    ``return await super().init()``, or return `IGNORE` not to run.
 
     A child's start runs inside the supervisor, and `start_child` and the like wait for it. The functions of that name in
     `greenroom.supervision` set no deadline; prefer them to ``ref.call(Supervisor.start_child, …)``.

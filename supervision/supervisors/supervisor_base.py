@@ -221,7 +221,7 @@ class BaseSupervisor(GenServer):
             raise StartRaised(Crash(error), f"child {spec.id!r}") from error
         pid = _pid_of(result)
         if pid is None:
-            message = f"the start function of child {spec.id!r} returned {safe_repr.short(result)}, and neither a Ref nor a pid"
+            message = f"the start function of child {spec.id!r} returned {safe_repr.short(result)}, which is neither a Ref nor a pid"
             wrong = BadReturn(message)
             raise StartRaised(Crash(wrong), f"child {spec.id!r}") from wrong
         return StartedChild(pid, result)

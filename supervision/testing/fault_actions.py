@@ -387,8 +387,8 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 # --- Interception of a server's next handler: an interceptor replaces the process's behaviour until the next message, then removes itself.
-# # Several are chained, and each takes one message, in the order in which they were made. Each also taps the mailbox, so that no call bypasses it.
-# # The alternative, a hook in the engine's message loop, would cost every process of every program.
+# Several are chained, and each takes one message, in the order in which they were made. Each also taps the mailbox, so that no call bypasses it.
+# The alternative, a hook in the engine's message loop, would cost every process of every program.
 
 # ruff: noqa: SLF001 - the interceptor implements the engine's private interface of behaviours
 
@@ -461,9 +461,9 @@ class HandlerInterceptor(Behaviour):
 
 
 # --- Taps: functions that observe, hold back or change the entries of a process's mailbox, without the process noticing.
-# # Installing a tap sets the process's `__class__` to `_Tapped`, which differs in `deliver`: untapped processes pay nothing, while a check for taps in
-# # `Process.deliver` would cost every message. As long as a process of a node is tapped, all its calls go through mailboxes, as they do with a seed,
-# # since a call that is run inline would bypass the tap.
+# Installing a tap sets the process's `__class__` to `_Tapped`, which differs in `deliver`: untapped processes pay nothing, while a check for taps in
+# `Process.deliver` would cost every message. As long as a process of a node is tapped, all its calls go through mailboxes, as they do with a seed,
+# since a call that is run inline would bypass the tap.
 
 PassOn: TypeAlias = "Callable[[MailboxEntry], bool]"
 Tap: TypeAlias = "Callable[[Process, MailboxEntry, PassOn], bool]"

@@ -157,8 +157,8 @@ def command_line(arguments: Sequence[str] | None = None) -> int:
 
 
 # --- Shrinking: finds a smaller plan that still fails, with fewer faults, then rounder times and fewer fields, then simpler kinds.
-# # Deterministic and bounded by a number of tries. The search is a generator that yields plans and is told whether they failed, so that sync and async
-# # callers share it.
+# Deterministic and bounded by a number of tries. The search is a generator that yields plans and is told whether they failed, so that sync and async
+# callers share it.
 
 MOST_TRIES: Final = 200
 

@@ -214,7 +214,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _set_time(self, upcoming: float) -> None:
         self._now = upcoming
         # asyncio runs timers that are due before now plus the clock's resolution. After half a year a nanosecond is below the float's precision, and no timer would
-        # # ever be due: so the resolution grows with the clock.
+        # ever be due: so the resolution grows with the clock.
         self._clock_resolution = max(_NANOSECOND, 2 * math.ulp(upcoming))
 
     def _deadlocked(self, error: Deadlock) -> Events:
@@ -331,9 +331,9 @@ def describe_tasks(loop: asyncio.AbstractEventLoop) -> list[str]:
 
 
 # --- What may still wake an event loop from outside: working threads, and descriptors whose other end is elsewhere.
-# # The clock may jump only if nothing can arrive before the next timer. For threads that is a heuristic by their stacks: one that waits for a lock, a queue or a
-# # future must be woken by another thread, and an idle pool thread is harmless. The alternative, waiting for every thread, would make tests with any
-# # library thread run on real time.
+# The clock may jump only if nothing can arrive before the next timer. For threads that is a heuristic by their stacks: one that waits for a lock, a queue or a
+# future must be woken by another thread, and an idle pool thread is harmless. The alternative, waiting for every thread, would make tests with any
+# library thread run on real time.
 
 _WAITING_IN = frozenset((threading.__file__, queue.__file__))
 _THREAD_RUNNERS = frozenset(

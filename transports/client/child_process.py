@@ -434,7 +434,7 @@ class OrphanReaper:
                 raise  # the shell exists but cannot be started for want of resources: then neither can a child
             self._missing = True
             log.warning(
-                "server processes will not be ended if this program is killed: %s is missing (%s)", SHELL, error
+                "server processes will not be ended if this program is killed: %s cannot be started (%s)", SHELL, error
             )
             return
         else:

@@ -52,7 +52,7 @@ CHUNK: Final = 64 * 1024
 READ_AFTER_EXIT: Final = 1024 * 1024
 """How much is read after the child has exited: more than a pipe holds, and a limit to what a grandchild goes on writing."""
 EOF_GRACE: Final = 0.5
-"""How long the exit status may come after the end of a pipe."""
+"""How long after the end of a pipe the exit status may come."""
 UNREAD_MAILS: Final = 16
 """With so many of our mails unread in the connection's mailbox, nothing more is read until it has caught up."""
 RETRY_DELAY: Final = 0.005

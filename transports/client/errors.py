@@ -179,7 +179,7 @@ class SessionGone(HttpError):
 
     @property
     def is_temporary(self) -> bool:
-        """In a new session."""
+        """True: the same request may succeed in a new session."""
         return True
 
 

@@ -527,7 +527,7 @@ class RequestPost(MessagePost):
         if fits:
             self.wire.on_settled(self)
         else:
-            wrong = NotMcp(f"{self.address.origin} answered with another message than the reply")
+            wrong = NotMcp(f"{self.address.origin} answered with a message that is not the reply")
             self.wire.on_unanswered(self, wrong, resend=False)
 
     def _on_empty_response(self) -> None:

@@ -100,8 +100,8 @@ async def test_too_large_boot_messages_are_refused_and_end_no_other_node() -> No
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        ({"env": {"A": 5}}, "what A is set to must be a text"),
-        ({"env": {"A": "b\0c"}}, "what A is set to must be a text without NUL"),
+        ({"env": {"A": 5}}, "the value of A must be a text"),
+        ({"env": {"A": "b\0c"}}, "the value of A must be a text without NUL"),
         ({"env": {"A=B": "c"}}, "names of variables, without ="),
         ({"env": {5: "c"}}, "names of variables"),
         ({"path": "lib"}, r"such as \('lib',\)"),

@@ -229,7 +229,7 @@ async def test_start_child_returns_what_the_start_function_returned(me: Inbox) -
         await start_child(sup, child(Failing, [], lambda _: "ignore"))
     with pytest.raises(StartFailed, match="Died: in init"):
         await start_child(sup, child(Failing, [], lambda _: "error"))
-    with pytest.raises(StartFailed, match="returned 'unknown', and neither a Ref nor a pid"):
+    with pytest.raises(StartFailed, match="returned 'unknown', which is neither a Ref nor a pid"):
         await start_child(sup, gives("unknown"))
     assert await counts(sup) == [2, 2, 0, 2]
     await shut_down(me, sup)
