@@ -52,14 +52,14 @@ class ChildRunner:
 
     async def ensure(self) -> None:
         """Start the child in this loop, if it does not run, until `close`. Raises `StartFailed`."""
-        _refuse_in_worker("what lives in this loop")
+        _refuse_in_worker("a server, client or host in this loop")
         child = self._child()
         if child.top is None or not is_alive(child.top):
             await child.settle(self._spec)
 
     async def acquire(self) -> None:
         """The same, until `release`. After an `ensure` the child runs beyond that."""
-        _refuse_in_worker("what lives in this loop")
+        _refuse_in_worker("a server, client or host in this loop")
         child = self._child()
         child.holders += 1
         try:

@@ -126,7 +126,6 @@ class OutputSchemas:
     """The output schemas of one server's tools, looked up when they are first needed."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
         self._known: dict[str, OutputSchema] | None = None
         self._generation = -1
         self._listed: dict[str, OutputSchema] = {}

@@ -152,7 +152,7 @@ class ClientMethods:
         return await self._all(self.list_tools_page)
 
     async def list_tools_page(self, cursor: str | None = None) -> Page[Tool]:
-        """One page of them; its `next_cursor` asks for the next."""
+        """One page of the tools; its `next_cursor` asks for the next."""
         return self._log_problems(read_page(Tool, await self.request("tools/list", _cursor_params(cursor))))
 
     async def list_resources(self) -> list[Resource]:
@@ -160,7 +160,7 @@ class ClientMethods:
         return await self._all(self.list_resources_page)
 
     async def list_resources_page(self, cursor: str | None = None) -> Page[Resource]:
-        """One page of them."""
+        """One page of the resources."""
         return self._log_problems(read_page(Resource, await self.request("resources/list", _cursor_params(cursor))))
 
     async def list_resource_templates(self) -> list[ResourceTemplate]:
@@ -168,7 +168,7 @@ class ClientMethods:
         return await self._all(self.list_resource_templates_page)
 
     async def list_resource_templates_page(self, cursor: str | None = None) -> Page[ResourceTemplate]:
-        """One page of them."""
+        """One page of the resource templates."""
         return self._log_problems(
             read_page(ResourceTemplate, await self.request("resources/templates/list", _cursor_params(cursor)))
         )
@@ -178,7 +178,7 @@ class ClientMethods:
         return await self._all(self.list_prompts_page)
 
     async def list_prompts_page(self, cursor: str | None = None) -> Page[Prompt]:
-        """One page of them."""
+        """One page of the prompts."""
         return self._log_problems(read_page(Prompt, await self.request("prompts/list", _cursor_params(cursor))))
 
     async def _all(self, fetch: Callable[[str | None], Awaitable[Page[T]]]) -> list[T]:
@@ -236,7 +236,7 @@ class ClientMethods:
         return await self._all(self.tasks_list_page)
 
     async def tasks_list_page(self, cursor: str | None = None) -> Page[RemoteTask]:
-        """One page of them."""
+        """One page of the tasks."""
         return read_tasks(await self.request("tasks/list", _cursor_params(cursor)))
 
     async def tasks_get(self, task: RemoteTask | str) -> RemoteTask:

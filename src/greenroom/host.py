@@ -212,7 +212,7 @@ class Host(HostFiles):
         self.resource_lists = ResourceListCache(lambda id: self.server(id).line)
         """The resources of the servers that were listed so far."""
         self._server_views: dict[str, HostedServer] = {}
-        self._receptions: list[GuestListener] = []
+        self._guest_listeners: list[GuestListener] = []
         self._runner = ChildRunner(self.child_spec)
         self._opens = 0
         self._outside_opens = 0
@@ -271,8 +271,8 @@ class Host(HostFiles):
     def child_spec(self) -> ChildSpec[Any]:
         """The host as a child of any supervisor, without `async with`."""
         spec = self.federation.child_spec()
-        if self._receptions:
-            spec = with_guests(self.federation, self._receptions)
+        if self._guest_listeners:
+            spec = with_guests(self.federation, self._guest_listeners)
         spec = spec if self.limiter is None else with_spill_cleanup(self.limiter.spill, spec)
         return spec if self._config_sync is None else self._config_sync.beside_host(spec)
 
@@ -287,9 +287,9 @@ class Host(HostFiles):
         if self._opens:
             raise ConfigError("call admit_guests before the host is opened")
         asked, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
-        reception = GuestListener(asked, key, address=address, most_guests=most_guests, name=name)
-        self._receptions.append(reception)
-        return reception
+        listener = GuestListener(asked, key, address=address, most_guests=most_guests, name=name)
+        self._guest_listeners.append(listener)
+        return listener
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -671,9 +671,9 @@ def _pins(given: SomePins | None) -> Pins | None:
 _INTENSITY, _PERIOD = 5, 10.0
 
 
-def with_guests(federation: Federation, receptions: Sequence[GuestListener]) -> ChildSpec[Any]:
-    """A federation and the receptions that let guests in to it: these are started anew with it, and it is not with them."""
-    children = [federation.child_spec(), *(each.child_spec() for each in receptions)]
+def with_guests(federation: Federation, listeners: Sequence[GuestListener]) -> ChildSpec[Any]:
+    """A supervisor of a federation and the listeners that admit guests to it: they are restarted with the federation, but not the federation with them."""
+    children = [federation.child_spec(), *(each.child_spec() for each in listeners)]
     tree = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
     return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))
 
@@ -681,13 +681,13 @@ def with_guests(federation: Federation, receptions: Sequence[GuestListener]) -> 
 def admitted_to_company(
     company: Company, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
 ) -> tuple[GuestListener, ChildSpec[Any]]:
-    """Where guests of a server are let in, and the child for that: the company is asked by a client of its own."""
+    """The listener for guests of a server, and its child spec. It reaches the company by a client of its own."""
     name = company.settings.name
     federation = Federation({name: UpstreamSpec(MemoryRoute(company, description=name))}, name=f"guests of {name}")
-    reception = GuestListener(
+    listener = GuestListener(
         GuestServices(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}"
     )
-    return reception, with_guests(federation, [reception])
+    return listener, with_guests(federation, [listener])
 
 
 if not TYPE_CHECKING:  # type checkers that saw this function would accept all names

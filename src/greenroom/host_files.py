@@ -82,8 +82,8 @@ class HostFiles:
         the answer is no; without rules every tool is allowed that matches its pin. A `consent` with rules of its own goes by those, and by what the
         files deny. `only` are the names of the servers to include. `options` are those of `Host`.
         """
-        from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
-        from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - a host without files needs none of it
+        from greenroom.config.config_reader import read  # noqa: PLC0415 - a host without files needs none of it
+        from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - as above
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
 
         def again() -> HostConfig:

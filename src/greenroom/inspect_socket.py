@@ -193,7 +193,7 @@ class InspectListener(GenServer):
             self.path.unlink(missing_ok=True)
             raise
 
-    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - closed for any reason
         """Close and remove the socket."""
         if self._acceptor is not None:
             self._acceptor.close()

@@ -289,7 +289,7 @@ class WorkerOwner(GenServer):
                 super().handle_info(message)
         return None
 
-    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - whatever it is
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason
         """Stop the worker node in order, then the process."""
         await _stop_and_wait(self._node, self._workers.grace)
         await _stop_and_wait(self._host, self._spec.stop_timeout + _SLACK)
@@ -446,7 +446,7 @@ _INSTEAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServerLocation:
-    """Where a server is found, and what this program has registered with it."""
+    """The place of a server for other processes, and its registrations in this program."""
 
     found: ImportPath
     main: MainProgram | None
@@ -485,9 +485,9 @@ class ServerLocation:
         elif self.main is None and any(module == MAIN_MODULE for _, module in missing):
             hint = "register it in a module that it imports, or make the server in the program's own file"
         else:
-            hint = 'register it above `if __name__ == "__main__":`, where an import comes by'
+            hint = 'register it above `if __name__ == "__main__":`, where an import executes it'
         raise ConfigError(
-            f"worker processes import {home}, and there {self.found.name} has not got all that it has in this program: "
+            f"worker processes import {home}, and there {self.found.name} lacks some registrations of this program: "
             f"{shown}{more} would be missing; {hint}"
         )
 

@@ -387,7 +387,7 @@ class ExitDeadline:
         _system_exit(0 if self.stopped_in_order else 1)
 
     def _blocking_threads(self) -> list[threading.Thread]:
-        """The threads started after the run that the interpreter joins at exit."""
+        """The threads started since the run began that the interpreter joins at exit."""
         pooled = {thread for module, name in _POOLS.items() for thread in getattr(sys.modules.get(module), name, ())}
         newer = set(threading.enumerate()) - self._earlier_threads - {threading.main_thread()}
         return [thread for thread in newer if not thread.daemon or thread in pooled]

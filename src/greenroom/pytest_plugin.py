@@ -229,7 +229,7 @@ def fault_plan(_greenroom_stage: IsolatedRun) -> FaultPlan:
 
 @pytest.fixture
 async def faults(fault_plan: FaultPlan) -> Injection:
-    """The running injection of `fault_plan`."""
+    """The injection of `fault_plan`, which runs from the beginning of the test."""
     from greenroom.supervision.testing import inject  # noqa: PLC0415 - as above
 
     return await inject(fault_plan)

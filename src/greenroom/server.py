@@ -331,7 +331,7 @@ class Server(Decorators):
 
         The first request starts the company in its event loop. The company ends with the host's lifespan, if the host passes it on or uses the
         application's `.lifespan` as its own. `caller` gets a request's scope and returns the `AuthInfo` of the user authenticated by the host, or
-        None; by default that is the user found by Starlette's `AuthenticationMiddleware`. A server with its own `auth` ignores it.
+        None; by default that is the user found by Starlette's `AuthenticationMiddleware`. A server with `auth` of its own authenticates callers by that instead.
         """
         endpoint = AsgiEndpoint(self._engine(http_config(config, None, None)))
         return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
@@ -544,8 +544,8 @@ class Server(Decorators):
     def elicitation_complete(self, elicitation_id: str) -> bool:
         """Notify the one client that sent its user to a page that the user has finished there. From any thread.
 
-        False if no user is there: the session has ended, the user declined, or the client was notified already. If several processes serve, True also
-        if the others were asked to notify it.
+        False if no user is expected back: none was sent to a page with this id, the session has ended, the user declined, or the client was notified
+        already. If several processes serve, True also if the others were asked to notify it.
         """
         company = self.company
         nodes = self._running_nodes

@@ -50,7 +50,7 @@ def register_actor_tool(  # noqa: PLR0913 - as the server's method
     if said.isolation not in (None, "thread"):
         raise RegistrationError(f"{what}: a tool of a Thespian actor waits in a thread: leave isolation out")
     if not (hasattr(system, "private") and hasattr(system, "ask")):
-        raise RegistrationError(f"{what}: {system!r} is no ActorSystem: give the one that the actor lives in")
+        raise RegistrationError(f"{what}: {system!r} is no ActorSystem: give the one in which the actor runs")
     try:
         asked = ForeignActor(system, actor)
         timeout = TIMEOUT if said.timeout is None else said.timeout
@@ -109,7 +109,7 @@ def tool_function(
 
 
 def _defaults(request: Any) -> Mapping[str, Any]:
-    """The default factories of a message's fields, called once."""
+    """The defaults of a message's fields that come from factories, each called once."""
     if not is_dataclass(request):
         return {}
     return {each.name: each.default_factory() for each in fields(request) if each.default_factory is not MISSING}
@@ -130,7 +130,7 @@ class ActorCleanup(GenServer):
     def __init__(self, actor: ForeignActor) -> None:
         self._actor = actor
 
-    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the actor ends for any reason
         """End the actor."""
         await in_thread(bool, self._actor.close)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OptionKind: TypeAlias = Literal["text", "flag", "switch", "whole", "seconds", "path", "json"]
 """The type of an option's value. A flag is off unless typed; a switch has two spellings, `--x` and `--no-x`, and is None when neither is typed."""
 CompletionSource: TypeAlias = Literal["", "target", "name", "file"]
-"""What a shell completes: nothing; targets (configured names and Python files); configured names only; Python files only."""
+"""The completions of a shell: nothing; targets (configured names and Python files); configured names only; Python files only."""
 _PATH: Final = click.Path(path_type=Path)
 
 
@@ -323,7 +323,7 @@ def _root_group(commands: Sequence[click.Command]) -> click.Command:
     version_option = {
         "package_name": "greenroom",
         "message": "greenroom %(version)s",
-        "help": "say which version this is",
+        "help": "print the version",
     }
     return click.version_option(None, "-V", "--version", **version_option)(group)
 

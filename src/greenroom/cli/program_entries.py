@@ -114,8 +114,8 @@ def _no_url_support(host: ServerProgram, url: str, headers: Mapping[str, str]) -
 
 def gateway_entry(where: TargetOptions, config: Path, host: ServerProgram, only: str = "") -> ProgramEntry:
     """A gateway to the servers of a file (or to `only` one of them) that the program starts as a command. Raises `ConfigError`."""
-    from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
-    from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - only for files
+    from greenroom.config.config_reader import read  # noqa: PLC0415 - only for files
+    from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
 
     if where.header:
         raise UsageError("--header is only for a URL: the servers' headers stand in the file")

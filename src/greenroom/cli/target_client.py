@@ -105,7 +105,7 @@ async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
 
 
 def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> TargetClient:
-    """A client that is not connected yet. `limit` is the typed --timeout, which replaces all timeouts."""
+    """A client that is not connected yet. `limit` is the typed --timeout: it replaces all timeouts except the time for signing in."""
     times = place.times if limit is None else TargetTimeouts(limit, limit, limit, place.times.user)
     settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
     client = TargetClient(place.target, settings=settings, **place.options, **callbacks)

@@ -42,7 +42,7 @@ class Mistake:
     """The field, with dots as in TOML: `timeouts.tool`."""
     what: str
     hint: str = ""
-    """What to write or do instead."""
+    """The text to write instead, or another remedy."""
     harmless: bool = False
     """Whether it is only a warning: the configuration is used in any case."""
 

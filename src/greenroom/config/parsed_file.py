@@ -246,7 +246,7 @@ class JsonParser(_Scanner):
     """Parses a JSON text: its value, and the offset of each key and item. Raises `InvalidJson`."""
 
     def __init__(self, text: str) -> None:
-        """All of it."""
+        """Parse the whole text."""
         super().__init__(text)
         self.twice: list[tuple[KeyPath, int, int]] = []
         """Repeated keys: the path, the first offset and the second. The last value counts."""
@@ -370,7 +370,7 @@ class TomlPositions(_Scanner):
     """The first offset of each key, and the offset of each list item, by path. Raises `UnreadableFile` for a name with too many parts."""
 
     def __init__(self, text: str) -> None:
-        """All of it."""
+        """Scan the whole text."""
         super().__init__(text)
         self._tables: dict[KeyPath, int] = {}
         """The number of tables so far in each array of tables."""

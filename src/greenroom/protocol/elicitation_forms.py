@@ -307,7 +307,7 @@ class UrlElicitationRequired(McpError):
         elicitations: UrlElicitation | Sequence[UrlElicitation],
         message: str = "The user has to open a page first.",
     ) -> None:
-        """At least one page."""
+        """`elicitations` has at least one page."""
         self.elicitations = (elicitations,) if isinstance(elicitations, UrlElicitation) else tuple(elicitations)
         if not self.elicitations:
             raise LocalProtocolError("an elicitation that is required needs at least one page")

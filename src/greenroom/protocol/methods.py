@@ -274,23 +274,23 @@ def _json_path(path: str) -> str:
 
 def _choices(shape: type[Struct], path: str) -> str:
     """The allowed texts of a member with a few of them."""
-    choices = _shape_at(types.type_info(shape), path.split("."))
+    choices = _choices_at(types.type_info(shape), path.split("."))
     return f"one of {', '.join(choices)}" if choices else "another value"
 
 
-def _shape_at(shape: Any, path: list[str]) -> list[str]:
+def _choices_at(shape: Any, path: list[str]) -> list[str]:
     match shape:
         case types.UnionType():
             structs = [inner for inner in shape.types if isinstance(inner, types.StructType)]
             if path and structs and path[0] == structs[0].tag_field:
                 return [str(inner.tag) for inner in structs]
-            return [choice for inner in shape.types for choice in _shape_at(inner, path)]
+            return [choice for inner in shape.types for choice in _choices_at(inner, path)]
         case types.StructType() if path:
             return [
                 choice
                 for member in shape.fields
                 if member.encode_name == path[0]
-                for choice in _shape_at(member.type, path[1:])
+                for choice in _choices_at(member.type, path[1:])
             ]
         case types.LiteralType():
             return [str(value) for value in shape.values]
@@ -474,7 +474,7 @@ class SessionEvent(StrEnum):
 
 
 class SessionAction(Enum):
-    """What to do with a message."""
+    """The action for a message."""
 
     TAKE = "take"
     IGNORE = "ignore"
@@ -482,7 +482,7 @@ class SessionAction(Enum):
 
 
 class SessionTransition(NamedTuple):
-    """A cell of the table."""
+    """A cell of the table: the action in one state for one event, and the next state."""
 
     action: SessionAction
     state: SessionState

@@ -72,7 +72,7 @@ class WireObject(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_na
 
 
 def is_empty(value: Any) -> bool:
-    """Whether the value is None or an empty collection or text; zero and False are not empty."""
+    """Whether the value is None or an empty text, mapping or sequence; zero and False are not empty."""
     return value is None or (isinstance(value, (str, bytes, Mapping, Sequence)) and not value)
 
 
@@ -87,7 +87,7 @@ def is_array(value: Any) -> TypeGuard[Sequence[Any]]:
 
 
 def is_iterable(value: Any) -> TypeGuard[Iterable[Any]]:
-    """Whether the value is an iterable other than text, bytes and mappings."""
+    """Whether the value can be iterated; text, bytes and mappings can, too."""
     return isinstance(value, Iterable)
 
 
@@ -199,7 +199,7 @@ def _encode_hook(value: Any, pictures: list[Any] | None) -> Any:
 # None of them is imported here: a value of a library exists only if the library is in `sys.modules`, so the others cost nothing.
 
 UNKNOWN: Final = object()
-"""What `jsonable_step` returns for a value of an unknown type."""
+"""The result of `jsonable_step` for a value of an unknown type."""
 _ADDRESSES: Final = (IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network)
 _MANY: Final = 10_000
 """Up to this many values of an array or a frame are converted within a millisecond or two."""

@@ -214,7 +214,7 @@ def _with_checked_default(make: Callable[[dict[str, Any]], Any], hint: Any) -> C
 
 
 def default_problem(default: Any) -> str | None:
-    """What is wrong with a default of a function whose schema is written by hand, which gets the default unchanged."""
+    """The mistake in a default of a function whose schema is written by hand, which gets the default unchanged; None without one."""
     pydantic_models = loaded_pydantic()
     if pydantic_models is not None and pydantic_models.is_field(default):
         return (
@@ -242,7 +242,7 @@ _FOREIGN: Final = frozenset(
 
 
 def _foreign_default_problem(default: Any) -> str | None:
-    """What is wrong with a default that another framework would replace, and that the function would get unchanged."""
+    """The mistake in a default that another framework would replace, and that the function would get unchanged; None without one."""
     if isinstance(default, dataclasses.Field) or type(default).__module__.partition(".")[0] == "msgspec":
         return "a field(…), which is for the fields of classes: write the value itself, or None"
     if type(default).__module__.partition(".")[0] in _FOREIGN:
@@ -254,7 +254,7 @@ def _foreign_default_problem(default: Any) -> str | None:
 
 
 def _annotation_problem(said: Any) -> str | None:
-    """What is wrong with metadata in `Annotated` that would have no effect, though its author relies on it."""
+    """The mistake in metadata of `Annotated` that would have no effect, though its author relies on it; None without one."""
     if inspect.isroutine(said) or isinstance(said, partial):
         return f"{_name_of_annotation(said)} is code, which no schema can express, and it would not be called: check it inside the function, or write pydantic's AfterValidator"
     if hasattr(said, "fullmatch"):
@@ -398,7 +398,7 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
         it, home = part.value, part.field_name
         origin = get_origin(it)
         if part.is_meta:
-            if origin is Annotated:  # grouped metadata, such as
+            if origin is Annotated:  # grouped metadata, such as annotated_types.LowerCase
                 waiting += (HintPart(one, home, is_meta=True) for one in get_args(it)[1:])
             continue
         if origin is Annotated:
@@ -449,7 +449,7 @@ def _check_meta(part: HintPart) -> None:
 
 
 def _attrs_field_problem(part: HintPart) -> str | None:
-    """What is wrong with a field of an attrs class whose settings msgspec would ignore."""
+    """The mistake in a field of an attrs class whose settings msgspec would ignore; None without one."""
     name = part.field_name.rpartition(".")[2]
     field = next((one for one in getattr(part.owner, "__attrs_attrs__", ()) if one.name == name), None)
     if field is not None:

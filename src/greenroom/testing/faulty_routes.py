@@ -336,8 +336,8 @@ def _garbled(item: InboundItem) -> InboundItem:
 
 
 # --- A faulty network: a TCP proxy that cuts, stalls, garbles or refuses connections on demand.
-# # ``async with FaultyNetwork(port) as net`` listens on 127.0.0.1 and forwards to the given port; clients connect to `net.port`. It knows neither HTTP nor
-# # messages, so a fault may hit in the middle of anything.
+# ``async with FaultyNetwork(port) as net`` listens on 127.0.0.1 and forwards to the given port; clients connect to `net.port`. It knows neither HTTP nor
+# messages, so a fault may hit in the middle of anything.
 
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)
 _LOOPBACK: Final = "127.0.0.1"
