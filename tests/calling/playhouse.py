@@ -21,7 +21,7 @@ TOOLS = {
 
 @dataclass
 class Day:
-    """What one day will be like."""
+    """The weather of one day."""
 
     high: float
     sky: str
@@ -29,7 +29,7 @@ class Day:
 
 @dataclass
 class Forecast:
-    """What the coming days will be like."""
+    """The weather of the coming days in a city."""
 
     city: str
     days: list[Day]

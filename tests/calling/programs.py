@@ -169,7 +169,7 @@ TOKYO = {"source_timezone": "UTC", "time": "16:30", "target_timezone": "Asia/Tok
 
 @dataclass
 class Moment:
-    """What the clock says somewhere."""
+    """The time in a time zone."""
 
     timezone: str
     datetime: datetime

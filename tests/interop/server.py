@@ -47,7 +47,7 @@ async def add(a: int, b: int) -> int:
 
 @dataclass
 class Day:
-    """What one day will be like."""
+    """The weather of one day."""
 
     high: float
     sky: Literal["clear", "rain"]
@@ -55,7 +55,7 @@ class Day:
 
 @dataclass
 class Forecast:
-    """What the coming days will be like."""
+    """The weather of the coming days in a city."""
 
     city: str
     days: list[Day]
@@ -63,7 +63,7 @@ class Forecast:
 
 @server.tool
 def forecast(city: str, days: int = 2) -> Forecast:
-    """What the sky will be like."""
+    """Forecast the weather of a city."""
     return Forecast(city, [Day(20.5 + day, "rain" if day % 2 else "clear") for day in range(days)])
 
 
@@ -135,7 +135,7 @@ async def haggle(seats: int, ctx: Context) -> str:
 
 @dataclass
 class Booking:
-    """Who comes, and how many seats they take."""
+    """The guest's name, and the number of seats."""
 
     name: str
     seats: int = 2

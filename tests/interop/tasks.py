@@ -32,7 +32,7 @@ KNOWN: Mapping[str, str] = {
     "not asked for as a task": "theirs is a result with isError, the text wants the error -32601",
     "result when cancelled": "an error either way, and the text leaves its code open: theirs is -32603, ours -32602",
 }
-"""What differs, and what the text says of it. What is optional there is left out of all shapes: messages, a ttl of one's own, isError of False."""
+"""The known differences, each with the words of the specification. Optional members are left out of all shapes: messages, a ttl of one's own, isError of False."""
 
 
 class Dialogue:

@@ -42,7 +42,7 @@ Behind: TypeAlias = "dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Fault(NamedTuple):
-    """What goes wrong with one request; `where` is a part of it, from 0 to 1."""
+    """A fault of one request; `where` is how far the exchange gets before it, as a fraction from 0 to 1."""
 
     kind: str
     where: float
@@ -67,7 +67,7 @@ class Balancer:
         self.failed_over = 0
         """How many requests a second server was given."""
         self.what: dict[str, list[str]] = {}
-        """What went wrong with a token, each time that it came."""
+        """By token, the kinds of its faults, one for each request that had one."""
         self._seed = seed
         self._rate = rate
         self._times: Counter[str] = Counter()
@@ -94,7 +94,7 @@ class Balancer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def plan(self, token: str) -> Fault | None:
-        """What goes wrong with the next request of that token."""
+        """The fault of the next request with that token; None without one."""
         self._times[token] += 1
         chance = Random(f"{self._seed}/{token}/{self._times[token]}")
         if chance.random() >= (self._rate if "-" in token else self._rate / 5):

@@ -31,7 +31,7 @@ _NOT_SENT: Final = frozenset({"unavailable", "circuit_open", "parked", "not_read
 
 
 def outcome_of(error: BaseException) -> str:
-    """What a caller was told: that it was not done, or that it may have been."""
+    """The outcome that an error reports: the call was not executed, or it may have been."""
     match error:
         case RequestLost():
             return MAYBE if error.maybe_done else NOT_DONE

@@ -21,21 +21,21 @@ waits: dict[str, asyncio.Event] = {}
 
 
 class Day(BaseModel):
-    """What one day will be like."""
+    """The weather of one day."""
 
     high: float
     sky: str
 
 
 class Forecast(BaseModel):
-    """What the coming days will be like."""
+    """The weather of the coming days in a city."""
 
     city: str
     days: list[Day]
 
 
 class Booking(BaseModel):
-    """Who comes, and how many seats they take."""
+    """The guest's name, and the number of seats."""
 
     name: str
     seats: int = 2
@@ -49,7 +49,7 @@ async def add(a: int, b: int) -> int:
 
 @server.tool()
 def forecast(city: str, days: int = 2) -> Forecast:
-    """What the sky will be like."""
+    """Forecast the weather of a city."""
     return Forecast(city=city, days=[Day(high=20.5 + day, sky="rain" if day % 2 else "clear") for day in range(days)])
 
 

@@ -104,7 +104,7 @@ const steps = {
     const extras = Array.from({ length: EXTRAS }, (_, n) => `extra_${String(n).padStart(2, "0")}`);
     same("extras", names.filter((name) => name.startsWith("extra_")), extras);
     const forecast = tools.find((tool) => tool.name === "forecast");
-    same("description", forecast.description, "What the sky will be like.");
+    same("description", forecast.description, "Forecast the weather of a city.");
     same("required arguments", forecast.inputSchema.required, ["city"]);
     same("default of days", forecast.inputSchema.properties.days.default, 2);
     same("kind of result", forecast.outputSchema.type, "object");

@@ -33,7 +33,7 @@ class Connection:
         self.environment = {**os.environ, "HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory"}
 
     def __call__(self, *arguments: str) -> dict[str, Any]:
-        """What a command printed."""
+        """Run a command. Returns the JSON that it printed."""
         done = subprocess.run(
             [*self.command, *arguments],
             env=self.environment,

@@ -105,7 +105,7 @@ def main(port: int) -> None:
 
     @server.tool()
     def history() -> str:
-        """What was asked for."""
+        """The requests that the authorization server got."""
         return " ".join(auth_server.asked)
 
     server.run("streamable-http", port=port)

@@ -29,7 +29,7 @@ class Inspector:
         self.environment = {**os.environ, "HOME": str(home)}
 
     def __call__(self, method: str, *arguments: str, code: int = 0) -> dict[str, Any]:
-        """What it printed on stdout, when it exits with `code`; with an error, what it printed of that."""
+        """Run a method. Returns the JSON from stdout, or from stderr for exit codes that mean an error. Fails for an exit code other than `code`."""
         options = ["--format", "json", "--protocol-era", self.mode, "--method", method, *arguments]
         done = subprocess.run(
             [*self.command, *options],

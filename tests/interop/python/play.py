@@ -175,7 +175,7 @@ async def listing(player: Player) -> None:
         [f"extra_{n:02}" for n in range(EXTRAS)],
     )
     forecast = next(tool for tool in tools if tool["name"] == "forecast")
-    same("description", forecast["description"], "What the sky will be like.")
+    same("description", forecast["description"], "Forecast the weather of a city.")
     same("required arguments", forecast["inputSchema"]["required"], ["city"])
     same("default of days", forecast["inputSchema"]["properties"]["days"]["default"], 2)
     results = forecast.get("outputSchema", {}).get("type")

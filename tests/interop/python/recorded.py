@@ -1,4 +1,4 @@
-"""What is recorded of the Python SDK 2.x: `recorded.py serve` is its server, and `recorded.py call COMMAND…` its client, each on stdio."""
+"""The recorded program of the Python SDK 2.x: `recorded.py serve` is its server, and `recorded.py call COMMAND…` its client, each on stdio."""
 
 from __future__ import annotations
 

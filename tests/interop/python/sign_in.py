@@ -57,7 +57,7 @@ class Browser:
 
 
 async def text(client: Client, tool: str) -> str:
-    """What a tool says."""
+    """The text of a tool's result."""
     result = await client.call_tool(tool, {})
     assert not result.is_error, result
     said: str = result.content[0].text  # type: ignore[union-attr]

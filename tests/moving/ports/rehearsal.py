@@ -10,7 +10,7 @@ from greenroom import Accepted, Context, Server
 
 @dataclass
 class Room:
-    """What is open while the server runs."""
+    """The room, which is open while the server runs."""
 
     key: str = ""
     lines: list[str] = field(default_factory=list[str])
@@ -29,7 +29,7 @@ async def rehearsal_room() -> AsyncIterator[None]:
 
 
 class Casting(BaseModel):
-    """Who plays what."""
+    """A part, and whether an understudy plays it."""
 
     part: str
     understudy: bool = False

@@ -43,14 +43,14 @@ stage.mount(Host({"lights": lights, "trapdoor": trapdoor}))
 
 @stage.lifespan
 async def opened() -> AsyncIterator[None]:
-    """What is there for as long as the server runs."""
+    """The evening's state while the server runs."""
     evening.update(play="Hamlet", calls=0)
     yield
 
 
 @stage.tool
 async def playing() -> dict[str, str | int]:
-    """What is playing, and how many calls there were."""
+    """Return the play and the number of calls."""
     return dict(evening)
 
 

@@ -23,7 +23,7 @@ from greenroom import (
 
 
 def nothing_borrowed(_: Any) -> list[str]:
-    """What a session remembers, when it begins."""
+    """The state of a new session."""
     return []
 
 

@@ -19,7 +19,7 @@ class Seat(BaseModel):
 
 
 class Booking(BaseModel):
-    """What was booked."""
+    """The booked seats and their reference."""
 
     reference: str
     seats: list[Seat]
@@ -27,7 +27,7 @@ class Booking(BaseModel):
 
 
 class Takings(TypedDict):
-    """What came in."""
+    """The income of one play."""
 
     play: str
     crowns: float
@@ -50,7 +50,7 @@ def book(seats: list[Seat], price: Literal["full", "student"] = "full") -> Booki
 
 @mcp.tool(annotations=ToolAnnotations(read_only_hint=True))
 def takings(play: str) -> Takings:
-    """What a play has brought in.
+    """Return the income of a play.
 
     The sum is of this season.
     """
@@ -59,7 +59,7 @@ def takings(play: str) -> Takings:
 
 @mcp.tool(title="What is on")
 def on_tonight(stages: list[str]) -> list[Evening]:
-    """What is on tonight, one play for each stage."""
+    """Tonight's plays, one for each stage."""
     return [Evening(f"Hamlet in the {stage}", sold_out=False) for stage in stages]
 
 

@@ -20,7 +20,7 @@ def season() -> str:
 
 @mcp.resource("programme://plays/{play}", mime_type="text/plain")
 async def about(play: str) -> str:
-    """What a play is about."""
+    """The subject of a play."""
     return PLAYS[play]
 
 

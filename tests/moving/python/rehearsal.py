@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 @dataclass
 class Room:
-    """What is open while the server runs."""
+    """The room, which is open while the server runs."""
 
     key: str
     lines: list[str]
@@ -28,7 +28,7 @@ mcp = MCPServer("rehearsal", version="1", lifespan=rehearsal_room)
 
 
 class Casting(BaseModel):
-    """Who plays what."""
+    """A part, and whether an understudy plays it."""
 
     part: str
     understudy: bool = False

@@ -19,7 +19,7 @@ DECORATORS = ("tool", "resource", "prompt", "completion", "custom_route")
 
 
 def options(*functions: Any) -> set[str]:
-    """What they can be given by name."""
+    """The names of the parameters that these functions take, without `*args` and `**kwargs`."""
     names: set[str] = set()
     for function in functions:
         for each in inspect.signature(function).parameters.values():
@@ -29,12 +29,12 @@ def options(*functions: Any) -> set[str]:
 
 
 def members(kind: type, *, but: Any = ()) -> set[str]:
-    """What is public in a class, and not its base's."""
+    """The public names of a class, except for those in `but`."""
     return {name for name in dir(kind) if not name.startswith("_")} - set(but)
 
 
 def public(*modules: str) -> set[str]:
-    """What modules offer to be imported."""
+    """The names that modules export."""
     return {name for module in modules for name in import_module(module).__all__}
 
 

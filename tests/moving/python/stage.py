@@ -49,7 +49,7 @@ curtain = Curtain()
 
 @asynccontextmanager
 async def evening(server: FastMCP) -> AsyncIterator[dict[str, str]]:
-    """What is there for as long as the server runs."""
+    """The evening's state while the server runs."""
     yield {"play": "Hamlet"}
 
 
@@ -60,7 +60,7 @@ stage.mount(trapdoor, namespace="trapdoor")
 
 @stage.tool
 async def playing(ctx: Context) -> dict[str, str | int]:
-    """What is playing, and how many calls there were."""
+    """Return the play and the number of calls."""
     return {"play": ctx.lifespan_context["play"], "calls": curtain.calls}
 
 

@@ -26,7 +26,7 @@ def note(token: str, path: str) -> None:
 
 @server.tool
 async def pid() -> int:
-    """Who serves."""
+    """The process that serves the call."""
     return os.getpid()
 
 
