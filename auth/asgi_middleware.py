@@ -37,7 +37,7 @@ class Protected:
         self._gate = None if provider is None else AuthGate(provider, required_scopes=required_scopes)
         self._documents = None if self._gate is None else self._gate.public_documents
         # A greenroom server behind this one creates the sessions, and its clients accept refusals of that process alone: they carry its instance header.
-        # # Other applications know no such header; with it, their clients would reject the 401.
+        # Other applications know no such header; with it, their clients would reject the 401.
         self._instance: Sequence[tuple[str, str]] = getattr(app, "instance", ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

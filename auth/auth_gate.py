@@ -287,9 +287,9 @@ def too_many_failures(wait: float) -> HttpRefusal:
 
 def checked_scopes(scopes: Collection[str]) -> tuple[str, ...]:
     """Scopes from a configuration, without duplicates. Raises `ConfigError`, also for a plain string, whose letters would be taken for scopes."""
-    said: Any = scopes
-    if isinstance(said, str) or not all(isinstance(each, str) and _SCOPE.fullmatch(each) for each in said):
-        raise ConfigError(f"scopes must be a list of words without blanks, quotes and backslashes, not {said!r}")
+    given: Any = scopes
+    if isinstance(given, str) or not all(isinstance(each, str) and _SCOPE.fullmatch(each) for each in given):
+        raise ConfigError(f"scopes must be a list of words without blanks, quotes and backslashes, not {given!r}")
     return tuple(dict.fromkeys(scopes))
 
 

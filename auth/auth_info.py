@@ -178,7 +178,7 @@ def refusal(denied: Denied, *challenges: str, error: str | None = None) -> HttpR
 
 
 # --- The identity of a caller: a value, made by a provider, that handlers see as `ctx.auth`.
-# # It never holds the credential, so that a handler cannot pass the caller's token on.
+# It never holds the credential, so that a handler cannot pass the caller's token on.
 
 
 @dataclass(frozen=True, slots=True)

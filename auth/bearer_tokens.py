@@ -246,7 +246,7 @@ def check_validity_times(claims: Mapping[str, Any], *, now: float, skew: float =
 
 
 # --- Protected resource metadata (RFC 9728): public, for any origin, since clients learn from it where to log in.
-# # It is served at the well-known path of the resource's path and at the bare one; `read` answers a request.
+# It is served at the well-known path of the resource's path and at the bare one; `read` answers a request.
 
 if TYPE_CHECKING:
     Servers: TypeAlias = Sequence[str] | Callable[[AuthRequest], Sequence[str] | Awaitable[Sequence[str]]]

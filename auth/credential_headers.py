@@ -103,8 +103,8 @@ def quoted(value: str) -> str:
 
 def challenge(scheme: str, **params: str | None) -> str:
     """A `WWW-Authenticate` value. Params of None are left out."""
-    told = ", ".join(f"{name}={quoted(value)}" for name, value in params.items() if value is not None)
-    return f"{scheme} {told}" if told else scheme
+    parameters = ", ".join(f"{name}={quoted(value)}" for name, value in params.items() if value is not None)
+    return f"{scheme} {parameters}" if parameters else scheme
 
 
 # --- URLs that identify servers: issuers and resources are compared by their parts, and checked before a user is sent to them. Pure.

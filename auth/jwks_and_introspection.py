@@ -195,8 +195,8 @@ def _now() -> float:
 
 
 # --- JWK sets of issuers: cached, and fetched again when they are old or when a token names an unknown key.
-# # One process fetches, so a thousand simultaneous requests with a new key id are one fetch. A request whose key is cached reads a snapshot without a call.
-# # While the issuer cannot be reached, the cached keys stay in use.
+# One process fetches, so a thousand simultaneous requests with a new key id are one fetch. A request whose key is cached reads a snapshot without a call.
+# While the issuer cannot be reached, the cached keys stay in use.
 
 log = logging.getLogger(__name__)
 

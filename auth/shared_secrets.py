@@ -66,10 +66,10 @@ class _SecretProvider(_ProcesslessProvider):
 
     async def _from_verifier(self, found: Found | Awaitable[Found], name: str) -> AuthInfo:
         """The identity that the program's verifier returned."""
-        said: Found = await awaited(found)
-        if said is None:
+        result: Found = await awaited(found)
+        if result is None:
             raise self._refused()
-        return self._not_expired(info_from_verifier(said, name))
+        return self._not_expired(info_from_verifier(result, name))
 
 
 class APIKeyAuth(_SecretProvider):
@@ -140,8 +140,8 @@ class APIKeyAuth(_SecretProvider):
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:  # noqa: ARG002 - the same for every request
         """A refusal that names the header for the key."""
         error = {"missing": "invalid_request", "invalid_credentials": "invalid_key"}.get(denied.kind)
-        told = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
-        return refusal(told, challenge("ApiKey", header=self._header), error=error)
+        shown = Denied("missing", _REQUIRED) if denied.kind == "missing" else denied
+        return refusal(shown, challenge("ApiKey", header=self._header), error=error)
 
 
 def _key_entries(keys: Mapping[str, Mapping[str, Any]] | Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
@@ -282,9 +282,9 @@ def _digest(text: str) -> bytes:
 
 
 # --- Formats of stored keys and passwords, which are never stored as they are. A format names its algorithm, and is compared in constant time.
-# # Keys are random, so one HMAC with a pepper suffices and is fast: `hmac-sha256$…`. Passwords are not, so they get many rounds:
-# # `pbkdf2-sha256$…`. Plain SHA-256 in hex, which older stores contain, is still accepted with a warning; it is no longer made for keys, and for
-# # passwords only on request.
+# Keys are random, so one HMAC with a pepper suffices and is fast: `hmac-sha256$…`. Passwords are not, so they get many rounds:
+# `pbkdf2-sha256$…`. Plain SHA-256 in hex, which older stores contain, is still accepted with a warning; it is no longer made for keys, and for
+# passwords only on request.
 
 log = logging.getLogger(__name__)
 
@@ -419,7 +419,6 @@ class ExpiringCache(Generic[_V]):
     """A cache whose entries expire. Beyond `most`, the least recently used entry is dropped."""
 
     def __init__(self, most: int) -> None:
-        """An empty cache."""
         self._most = most
         self._entries: OrderedDict[bytes, tuple[_V, float]] = OrderedDict()
 

@@ -70,7 +70,7 @@ def check_server_url(url: str) -> ServerUrl:
 
 
 # --- Credentials of a gateway's callers: each caller's connection to an upstream uses what the program's function returns for that caller.
-# # The function is called before each request, so a revoked login ends with the next request, and nothing is stored beyond the connection.
+# The function is called before each request, so a revoked login ends with the next request, and nothing is stored beyond the connection.
 
 if TYPE_CHECKING:
     CallerAuth: TypeAlias = "Callable[[CallerIdentity], Auth | Awaitable[Auth | None] | None]"

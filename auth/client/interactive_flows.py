@@ -142,8 +142,8 @@ def check_authorization_response(
 
 
 # --- The loopback redirect (RFC 8252): a page on 127.0.0.1 to which the browser returns, for the duration of one login.
-# # It reads one request head and no body, and answers any other request with an error. Connections that send nothing delay no browser: many are
-# # allowed, and a new one replaces the oldest. Pages consist of fixed and escaped text, and no script may run in them.
+# It reads one request head and no body, and answers any other request with an error. Connections that send nothing delay no browser: many are
+# allowed, and a new one replaces the oldest. Pages consist of fixed and escaped text, and no script may run in them.
 
 log: Final = logging.getLogger("greenroom.auth")
 
@@ -353,8 +353,8 @@ class _RedirectConnection(asyncio.Protocol):
 
 
 # --- How the user gets to the authorization URL: in a browser, or by copying it.
-# # A `Browser` is an async function of the URL. It returns None if the browser will be redirected to the loopback page, or the URL at which the user ended,
-# # as text. Programs pass their own function to open a window, send a message or answer in a test.
+# A `Browser` is an async function of the URL. It returns None if the browser will be redirected to the loopback page, or the URL at which the user ended,
+# as text. Programs pass their own function to open a window, send a message or answer in a test.
 
 
 if TYPE_CHECKING:

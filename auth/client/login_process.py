@@ -64,7 +64,7 @@ class LoginCredentials:
         self._view = LoginView()
 
     def __repr__(self) -> str:
-        return f"KeptCredentials({self._login_method.url.partition('?')[0]!r})"
+        return f"LoginCredentials({self._login_method.url.partition('?')[0]!r})"
 
     async def headers(self) -> Mapping[str, str]:
         """The headers with the token, if there is one. Raises `SignInError`."""
@@ -135,9 +135,9 @@ def _process_lost(error: BaseException) -> SignInError:
 
 
 # --- The process: it handles requests for a token, and reports of refused tokens, one after another.
-# # So a hundred simultaneous 401s cause one refresh: the first call refreshes, and the others find that their token is no longer the current one.
-# # Other OS processes are covered too, since all changes happen under the store's lock, and the store is read before a server is asked.
-# # An unreachable server invalidates nothing: a token is used until it is refused, a refresh token until its issuer rejects it.
+# So a hundred simultaneous 401s cause one refresh: the first call refreshes, and the others find that their token is no longer the current one.
+# Other OS processes are covered too, since all changes happen under the store's lock, and the store is read before a server is asked.
+# An unreachable server invalidates nothing: a token is used until it is refused, a refresh token until its issuer rejects it.
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ IDLE_SECONDS: Final = 900.0
 RENEW_PAUSE: Final = 10.0
 """Seconds between attempts to renew a token that is about to expire."""
 MOST_LOGINS: Final = 3
-"""How many new logins per minute, and attempts per set of scopes, are made: a server that refuses every token must not be retried for ever."""
+"""How many new logins are made per minute, and how many attempts for one set of scopes: a server that refuses every token must not be retried for ever."""
 _MINUTE: Final = 60.0
 _MOST_SCOPE_SETS: Final = 64
 _FORBIDDEN: Final = 403

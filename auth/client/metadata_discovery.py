@@ -151,8 +151,8 @@ def redacted_url(url: str) -> str:
 
 
 # --- Parsers for the metadata (RFC 9728, RFC 8414, OpenID Connect), and the URLs at which it is found. Pure.
-# # The metadata must name exactly the issuer or resource that its URL was made from, character by character. Otherwise one server could speak for another, and
-# # a server at a path of a shared host could obtain tokens for the whole host (RFC 9728, 3.3; RFC 8414, 3.3).
+# The metadata must name exactly the issuer or resource that its URL was made from, character by character. Otherwise one server could speak for another, and
+# a server at a path of a shared host could obtain tokens for the whole host (RFC 9728, 3.3; RFC 8414, 3.3).
 
 _RESOURCE: Final = "/.well-known/oauth-protected-resource"
 

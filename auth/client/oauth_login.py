@@ -188,7 +188,7 @@ class OAuthLoginMethod(LoginMethod):
 
 
 # --- Revocation (RFC 7009), so that the tokens of a deleted login are useless to a thief.
-# # Only the authorization server that issued them gets the tokens, at the endpoint that its own metadata names.
+# Only the authorization server that issued them gets the tokens, at the endpoint that its own metadata names.
 
 REVOCATION_TIMEOUT: Final = 10.0
 """Seconds for the whole revocation."""

@@ -185,7 +185,6 @@ def scopes_to_request(
     """The scopes to request: configured, challenged and previous ones; without any, all that the resource supports.
 
     `also` is added in any case, and replaces nothing. `offline_access`, for refresh tokens, is requested only where the authorization server supports it.
-
     """
     wanted = dict.fromkeys(configured)
     wanted |= dict.fromkeys(request.challenged_scopes)

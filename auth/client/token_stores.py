@@ -92,7 +92,6 @@ class MemoryStore:
     """A store in memory, lost when the program ends. For one event loop at a time."""
 
     def __init__(self) -> None:
-        """An empty store."""
         self._entries: dict[str, dict[str, Any]] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -275,7 +274,7 @@ def best_store(app: str = "greenroom") -> KeyringStore | FileStore:
 
 
 # --- Locks on files, which exclude other processes of this machine. The kernel holds them, and releases those of a process that dies, so that no lock is
-# # stale. The lock file is empty, and is not deleted.
+# stale. The lock file is empty, and is not deleted.
 
 _SHORTEST_POLL: Final = 0.01
 _LONGEST_POLL: Final = 0.1
@@ -299,8 +298,8 @@ def _file_failures(what: str, advise: Callable[[OSError], str] | None = None) ->
     try:
         yield
     except OSError as error:
-        said = f"{what}: {error.strerror}{f'; {advise(error)}' if advise else ''}"
-        raise SignInError("store", said, temporary=error.errno in TEMPORARY_ERRORS) from None
+        text = f"{what}: {error.strerror}{f'; {advise(error)}' if advise else ''}"
+        raise SignInError("store", text, temporary=error.errno in TEMPORARY_ERRORS) from None
     except ConfigError as error:
         raise SignInError("store", str(error)) from None
 
@@ -357,7 +356,7 @@ async def _acquire_lock(descriptor: int) -> None:
 
 
 # --- Encryption of the file, with a key in a file of its own or from the program. The only file that imports cryptography.
-# # A reader of both files can read the tokens: the encryption protects copies of one of them, in backups and logs, and detects changes.
+# A reader of both files can read the tokens: the encryption protects copies of one of them, in backups and logs, and detects changes.
 
 
 def seal_from_key(key: bytes | str) -> Fernet:

@@ -378,7 +378,7 @@ class FakeAuthEndpoints:
         )
         if device is None or device.expires < self._server.clock():
             return device_form(
-                "There is no such code, or it has expired. Begin again on the device, or type it anew.", typed, 400
+                "There is no such code, or it has expired. Begin again on the device, or type it again.", typed, 400
             )
         client = self._server.clients.get(device.client_id) or RegisteredClient(device.client_id)
         decision = self._server.consent(ConsentRequest(client, device.scopes, device.resource, request.form))

@@ -136,7 +136,7 @@ def client_from_metadata(fields: Any, id: str, secret: str | None, keys: tuple[J
         if parts.fragment or not parts.scheme or parts.scheme in ("javascript", "data", "file"):
             raise OAuthError(
                 "invalid_redirect_uri",
-                "redirect_uris must not contain a fragment, or another scheme than http, https or an app's own",
+                "redirect_uris must be absolute, without a fragment, and not of the scheme javascript, data or file",
             )
         if parts.scheme == "http" and not is_local(parts.hostname or ""):
             raise OAuthError("invalid_redirect_uri", "http is allowed for loopback addresses only")

@@ -281,7 +281,7 @@ class AuthorizationServer:
 
     def metadata(self) -> dict[str, Any]:
         """The metadata (RFC 8414, OpenID Connect)."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "issuer": self.issuer,
             "authorization_endpoint": self.url("authorize"),
             "token_endpoint": self.url("token"),
@@ -301,8 +301,8 @@ class AuthorizationServer:
             "id_token_signing_alg_values_supported": [self.keys.algorithm],
         }
         if self.registration:
-            said["registration_endpoint"] = self.url("register")
-        return with_fault(said, self.faults.metadata)
+            fields["registration_endpoint"] = self.url("register")
+        return with_fault(fields, self.faults.metadata)
 
     # --- in memory
 
