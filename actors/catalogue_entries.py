@@ -164,9 +164,9 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
     if options.long_running and options.as_task == "forbidden":
         raise RegistrationError(f"{what}: a long_running tool answers with a task, but task_support forbids tasks")
     for word in ("validate_input", "validate_output", "long_running"):
-        said: Any = getattr(options, word)
-        if not isinstance(said, bool) and (said is not None or word == "long_running"):
-            raise RegistrationError(f"{what}: {word} must be True or False, not {said!r}")
+        value: Any = getattr(options, word)
+        if not isinstance(value, bool) and (value is not None or word == "long_running"):
+            raise RegistrationError(f"{what}: {word} must be True or False, not {value!r}")
     handler = handler_of(what, function, options)
     try:
         by_hand = None if options.input_schema is None else _checked_schema(what, "input_schema", options.input_schema)
@@ -325,21 +325,21 @@ def _prompt_arguments(what: str, binder: TextBinder | DictBinder, options: Promp
 def _described(parameter: Parameter) -> str | None:
     """The parameter's description, from its hint or the docstring."""
     try:
-        said = schema_of(parameter.hint).get("description")
+        description = schema_of(parameter.hint).get("description")
     except BadHint:
-        said = None
-    return said or parameter.description or None
+        description = None
+    return description or parameter.description or None
 
 
-def _prompt_argument(what: str, said: Any) -> PromptArgument:
-    if isinstance(said, PromptArgument):
-        return said
-    if isinstance(said, str):
-        return PromptArgument(said)
-    if is_object(said) and isinstance(said.get("name"), str) and said.keys() <= _ARGUMENT_FIELDS:
-        return PromptArgument(**said)
+def _prompt_argument(what: str, given: Any) -> PromptArgument:
+    if isinstance(given, PromptArgument):
+        return given
+    if isinstance(given, str):
+        return PromptArgument(given)
+    if is_object(given) and isinstance(given.get("name"), str) and given.keys() <= _ARGUMENT_FIELDS:
+        return PromptArgument(**given)
     raise RegistrationError(
-        f"{what}: {said!r} is not an argument: give a PromptArgument, a name, or {{name, description, required}}"
+        f"{what}: {given!r} is not an argument: give a PromptArgument, a name, or {{name, description, required}}"
     )
 
 
@@ -386,12 +386,12 @@ def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptio
     meta: Any = options.meta
     if not isinstance(meta, Mapping):
         raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {meta!r}")
-    said: Any = options.description
-    if said is None:
-        said = docstrings.parse_docstring(docstring_of(function)).description or None
-    elif isinstance(said, str):
-        said = cleandoc(said).strip()
-    return {"title": options.title, "description": said, "icons": list(options.icons), "meta": options.meta}
+    description: Any = options.description
+    if description is None:
+        description = docstrings.parse_docstring(docstring_of(function)).description or None
+    elif isinstance(description, str):
+        description = cleandoc(description).strip()
+    return {"title": options.title, "description": description, "icons": list(options.icons), "meta": options.meta}
 
 
 __all__ = [
@@ -472,10 +472,10 @@ def listed_form(what: str, definition: Any) -> Mapping[str, Any]:
 
 def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
     """The scopes of the options. An invalid value is refused, since reading it as "no scopes" would open the entry."""
-    said: Any = options.scopes
-    if not isinstance(said, list | tuple | set | frozenset):
-        raise RegistrationError(f"{what}: scopes is a list of words, not {said!r}")
-    scopes: tuple[Any, ...] = tuple(dict.fromkeys(cast("Iterable[Any]", said)))
+    given: Any = options.scopes
+    if not isinstance(given, list | tuple | set | frozenset):
+        raise RegistrationError(f"{what}: scopes is a list of words, not {given!r}")
+    scopes: tuple[Any, ...] = tuple(dict.fromkeys(cast("Iterable[Any]", given)))
     for each in scopes:
         if not isinstance(each, str) or not _SCOPE.fullmatch(each):
             raise RegistrationError(f"{what}: a scope is a word without blanks, quotes or backslashes, not {each!r}")

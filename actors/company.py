@@ -213,7 +213,7 @@ class Company:
             self.other_nodes.list_changed(kind)
 
     def completed(self, elicitation_id: str) -> bool:
-        """Report that a user is done with a page, whichever node has sent them there. Whether a client may be told."""
+        """Report that a user is done with a page, whichever node has sent them there. Returns whether a client may be told."""
         return self.peers.elicitation_complete(elicitation_id)
 
     def _pool_children(self) -> list[ChildSpec[Any]]:
@@ -520,10 +520,10 @@ class ConnectedPeers:
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to all sessions, on all nodes; returns to how many."""
-        others, said = self._company.other_nodes, dict(params or {})
+        others, sent = self._company.other_nodes, dict(params or {})
         if others is None:
-            return await self.broadcast_here(method, said)
-        return sum(await asyncio.gather(self.broadcast_here(method, said), others.broadcast(method, said)))
+            return await self.broadcast_here(method, sent)
+        return sum(await asyncio.gather(self.broadcast_here(method, sent), others.broadcast(method, sent)))
 
     async def broadcast_here(self, method: str, params: Mapping[str, Any]) -> int:
         """Send a notification to all sessions of this node; returns to how many."""
@@ -551,8 +551,8 @@ class ConnectedPeers:
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
         ref, info = self._find(session_id)
-        said = prepare_params(method, to_jsonable(dict(params or {})), info.version or LATEST)
-        return await ask_session(ref, AskPeer(None, method, said, None if seconds == math.inf else seconds))
+        prepared = prepare_params(method, to_jsonable(dict(params or {})), info.version or LATEST)
+        return await ask_session(ref, AskPeer(None, method, prepared, None if seconds == math.inf else seconds))
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Ask the client's model (`sampling/createMessage`)."""

@@ -48,9 +48,9 @@ class SendOutcome:
 
     __slots__ = ("_accepted",)
 
-    def __init__(self, taken: bool) -> None:  # noqa: FBT001 - it is this value
-        """`taken` is whether the peer may get it."""
-        self._accepted = taken
+    def __init__(self, accepted: bool) -> None:  # noqa: FBT001 - it is this value
+        """`accepted` is whether the peer may get it."""
+        self._accepted = accepted
 
     def __bool__(self) -> bool:
         return self._accepted
@@ -65,8 +65,8 @@ class SendOutcome:
         return self._accepted
 
 
-_SENT: Final = SendOutcome(taken=True)
-_NOT_SENT: Final = SendOutcome(taken=False)
+_SENT: Final = SendOutcome(accepted=True)
+_NOT_SENT: Final = SendOutcome(accepted=False)
 
 
 class Context(ClientRequester):
@@ -215,7 +215,7 @@ class Context(ClientRequester):
             return self._outcome(self._emit("notifications/progress", params))
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> SendOutcome:
-        """Send a log message to the client, unless its level is higher. `data` is any JSON value.
+        """Send a log message to the client, unless the client asked for more severe ones only. `data` is any JSON value.
 
         Either way the call's time of silence (`call_timeout`) begins anew.
         """
@@ -281,8 +281,8 @@ class Context(ClientRequester):
         if self._is_over:
             raise CallEnded(method)
         seconds = self._ask_timeout if timeout is None else timeout
-        said = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
-        asking = self._peer_channel.ask(method, said, None if seconds == math.inf else seconds)
+        prepared = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
+        asking = self._peer_channel.ask(method, prepared, None if seconds == math.inf else seconds)
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))

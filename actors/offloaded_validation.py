@@ -25,9 +25,9 @@ _locks: WeakValueDictionary[tuple[int, Hashable], asyncio.Lock] = WeakValueDicti
 
 
 async def run_check(check: Callable[[StepMeter], T], peer: Hashable) -> T:
-    """The result of the check. It gets a meter, and when that raises `TooMuch`, a larger one in a thread.
+    """The result of the check. It gets a meter, and when that raises `StepsExceeded`, a larger one in a thread.
 
-    `peer` owns the schema or the value. Raises `TooMuch` when the larger budget is exhausted as well.
+    `peer` owns the schema or the value. Raises `StepsExceeded` when the larger budget is exhausted as well.
     """
     try:
         return check(StepMeter())

@@ -138,12 +138,12 @@ class CallChannel:
 
     def interrupt_stream(self, retry: float | None) -> bool:
         """Close the call's stream and ask the peer to reconnect after so many seconds. The call goes on."""
-        wish = None if retry is None else max(0, round(retry * 1000))
-        return not self._cancelled and self._session.send(InterruptStream(self._key, wish))
+        milliseconds = None if retry is None else max(0, round(retry * 1000))
+        return not self._cancelled and self._session.send(InterruptStream(self._key, milliseconds))
 
-    def _notify(self, said: PeerNotification) -> bool:
+    def _notify(self, notification: PeerNotification) -> bool:
         self.touch()
-        if self._mute or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES or not self._session.send(said):
+        if self._mute or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES or not self._session.send(notification):
             return False
         self.queued += 1
         return True

@@ -304,8 +304,8 @@ class SessionProcess(GenServer):
         switched = self.company.settings.capabilities
         if not switched or method.capability is None:
             return False
-        said = switched.get(method.capability.partition(".")[0], True)
-        return said is None or said is False
+        value = switched.get(method.capability.partition(".")[0], True)
+        return value is None or value is False
 
     def begin(
         self, request: JsonRpcRequest, timeout: float | None, *, fixed_deadline: bool = True, waits: bool = False
@@ -456,7 +456,7 @@ class SessionProcess(GenServer):
         if info.version is not None:
             company.subscriptions.cast(
                 Subscriptions.leave, self.pid
-            )  # a second `initialize`: its subscriptions end with the first
+            )  # a second `initialize`: the subscriptions of the first one end
         info.version = hello.version
         info.client_info = hello.client_info
         info.client_capabilities = hello.capabilities
@@ -538,19 +538,19 @@ class SessionProcess(GenServer):
                 super().handle_info(message)
         return None if self._stop_reason is None else Stop(self._stop_reason)
 
-    def _send_notification(self, said: PeerNotification) -> bool:
-        call, peer_channel = None, said.peer_channel
+    def _send_notification(self, notification: PeerNotification) -> bool:
+        call, peer_channel = None, notification.peer_channel
         if peer_channel is not None:
             peer_channel.queued -= 1
-        if said.key is not None:
-            call = self.calls.table.get(said.key)
+        if notification.key is not None:
+            call = self.calls.table.get(notification.key)
             if call is None and peer_channel is None:
                 return False  # the call has its reply, and no stream any more
             if call is not None and call.peer_channel is not None:
                 call.peer_channel.queued -= 1
-        if said.level is not None and LOG_LEVELS.index(said.level) < self.level:
+        if notification.level is not None and LOG_LEVELS.index(notification.level) < self.level:
             return False
-        return self.reply_sink.notify(call, said.body, self.version)
+        return self.reply_sink.notify(call, notification.body, self.version)
 
     def _announce_change(self, method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -641,11 +641,11 @@ def declared_capabilities(settings: Settings, catalogue: Catalogue, version: str
         tasks=CAPABILITY if declared(settings, catalogue) else None,
         experimental=settings.experimental,
     ).to_wire(version)
-    for name, said in settings.capabilities.items():
-        if said is None or said is False:
+    for name, value in settings.capabilities.items():
+        if value is None or value is False:
             found.pop(name, None)
         else:
-            found[name] = {} if said is True else dict(said)
+            found[name] = {} if value is True else dict(value)
     return found
 
 

@@ -33,7 +33,7 @@ CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
 CHECK_DEADLINES: Final = object()
 """The message that the session's deadline timer sends to the session."""
-_LOGGED_NAME_CHARACTERS = 100
+_QUOTED_NAME_CHARACTERS = 100
 """How many characters of a tool's name an error text quotes."""
 _CLOCK_TOLERANCE = 1e-6
 """A deadline this close is treated as over."""
@@ -195,7 +195,7 @@ class SessionCalls:
         if call.method == "tools/call":
             self._reply_tool_failure(
                 call,
-                f"Tool {call.name[:_LOGGED_NAME_CHARACTERS]!r} {text}",
+                f"Tool {call.name[:_QUOTED_NAME_CHARACTERS]!r} {text}",
                 ErrorCode.INTERNAL_ERROR,
                 outcome="timed out",
             )
@@ -209,11 +209,13 @@ class SessionCalls:
         limit = session.company.settings.call_timeout or 0.0
         if session.questions.table.of_call(call.key):
             return limit
-        heard = call.last_active if call.peer_channel is None else max(call.last_active, call.peer_channel.last_active)
-        return heard + limit - session.now()
+        last_active = (
+            call.last_active if call.peer_channel is None else max(call.last_active, call.peer_channel.last_active)
+        )
+        return last_active + limit - session.now()
 
     def on_worker_exit(self, call: SessionCall, reason: ExitReason) -> None:
-        """Called in the dying worker's context. Tell the session if the call has no reply yet."""
+        """Called wherever a worker's end is noticed. Tell the session if the call has no reply yet."""
         if call.worker is not None:
             self.table.forget_worker(call.worker)
         if self.table.get(call.key) is call:

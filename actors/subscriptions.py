@@ -1,6 +1,6 @@
 """The process that announces changes to sessions: changed lists to all, changed resources to those that subscribed.
 
-Sessions join it; any process may cast `changed` and `updated`. Changes are collected for a moment, so that a hundred registrations are one `list_changed` and a
+Sessions join it; any process may cast `list_changed` and `resource_updated`. Changes are collected for a moment, so that a hundred registrations are one `list_changed` and a
 hot resource one `updated`. Memory is bounded by the subscriptions, limited for each session, and by the mailbox. A change that found the mailbox full leaves a
 gap, and after a gap each session is notified of everything that it waits for.
 
@@ -81,7 +81,7 @@ class SubscriptionTable:
 class Subscriptions(GenServer):
     """The subscriptions' process of a company.
 
-    `join` is a session's first call; `changed` and `updated` may come from any process.
+    `join` is a session's first call; `list_changed` and `resource_updated` may come from any process.
     """
 
     def __init__(
@@ -124,7 +124,9 @@ class Subscriptions(GenServer):
         uris = self._table.sessions.get(pid, {})
         if len(uri) > MAX_URI_CHARACTERS:
             raise Reject(
-                McpError(ErrorCode.INVALID_PARAMS, f"A URI to subscribe to may have {MAX_URI_CHARACTERS} characters")
+                McpError(
+                    ErrorCode.INVALID_PARAMS, f"A URI to subscribe to may have at most {MAX_URI_CHARACTERS} characters"
+                )
             )
         if uri not in uris and (
             len(uris) >= self._per_session or len(uri) + sum(map(len, uris)) > MAX_SESSION_CHARACTERS
@@ -195,13 +197,13 @@ class Subscriptions(GenServer):
         lists, self._lists = self._lists, {}
         resources, self._resources = self._resources, {}
         for method in lists:
-            said = ChangeAnnouncement(method)
+            announcement = ChangeAnnouncement(method)
             for pid in table.sessions:
-                send(pid, said)
+                send(pid, announcement)
         for uri, extra in resources.items():
-            said = ChangeAnnouncement(UPDATED, {**extra, "uri": uri})
+            announcement = ChangeAnnouncement(UPDATED, {**extra, "uri": uri})
             for pid in table.subscribers.get(uri, ()):
-                send(pid, said)
+                send(pid, announcement)
 
     def report_state(self) -> str:
         """The numbers of sessions and resources."""
@@ -231,6 +233,6 @@ def announce_resource_updated(
 
 
 def announce_gap(subscriptions: Ref[Subscriptions], table: SubscriptionTable) -> None:
-    """An unknown number of changes may have been missed."""
+    """Changes may have been missed, and it is unknown which. Never waits."""
     table.gap = True
     subscriptions.cast(Subscriptions.announce_missed)

@@ -283,11 +283,11 @@ class TaskProcess(GenServer):
     def _stop_if_done(self) -> Stop | None:
         return Stop(NORMAL) if self.record.terminal and self._worker is None else None
 
-    async def _on_cancel(self, wish: CancelTask) -> Stop | None:
+    async def _on_cancel(self, request: CancelTask) -> Stop | None:
         if not self.record.terminal:
-            return await self._finish(cancel_outcome(wish.why), wish)
-        if wish.session is not None:
-            wish.session.send(TaskDecided(wish.key))
+            return await self._finish(cancel_outcome(request.why), request)
+        if request.session is not None:
+            request.session.send(TaskDecided(request.key))
         return self._stop_if_done()
 
     async def _on_timeout(self, *, lived: bool) -> Stop | None:

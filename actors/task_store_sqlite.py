@@ -217,7 +217,7 @@ class SqliteTasks:
             else:
                 safe.set_exception(error)
                 # Reading the exception marks it as retrieved: asyncio would otherwise log each future that no task awaits.
-                # `_tell` logs the failure once.
+                # `_Writer._report` logs the failure once.
                 safe.exception()
 
     def _refusal_of(self, record: TaskRecord) -> str | None:
@@ -338,8 +338,8 @@ class _Writer(threading.Thread):
         with self._changed:
             patient = self._error is not None
             while not self.closing and (patient or not self._waiting):
-                told = self._changed.wait(_RETRY if patient else None)
-                patient = patient and told and not self._futures
+                woken = self._changed.wait(_RETRY if patient else None)
+                patient = patient and woken and not self._futures
             return self.closing
 
     def _write(self) -> None:

@@ -86,7 +86,7 @@ class CompanyTasks:
     __slots__ = ("_clock", "_company", "is_recovered", "key", "processes", "store")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
-        """The sweeper opens the store later."""
+        """`store` is opened by the sweeper, before any session reads it."""
         self._company = company
         self._clock: tuple[asyncio.AbstractEventLoop, float] | None = None
         self.store = store
@@ -204,9 +204,9 @@ class CompanyTasks:
 
 def declared(settings: Settings, catalogue: Catalogue) -> bool:
     """Whether the server declares that tools can be called as tasks."""
-    said = settings.capabilities.get("tasks")
+    value = settings.capabilities.get("tasks")
     if "tasks" in settings.capabilities:
-        return said is not None and said is not False
+        return value is not None and value is not False
     found = catalogue.pages.get("tasks")
     if found is None:
         tools: Any = catalogue.all("tool").values()
@@ -332,8 +332,8 @@ class TaskCalls:
 
         Raises `McpError` if it must not, or if it must and the peer did not ask for one.
         """
-        wish, support = request.params.get("task"), entry.as_task
-        if wish is None and support == "forbidden":
+        requested, support = request.params.get("task"), entry.as_task
+        if requested is None and support == "forbidden":
             return False  # nearly all calls
         session = self._session
         company = session.company
@@ -348,7 +348,7 @@ class TaskCalls:
             return False  # a request without a session: no peer could ask for the task later
         if not declared(company.settings, catalogue):
             return False
-        if wish is None:
+        if requested is None:
             if support == "required":
                 raise McpError(
                     ErrorCode.METHOD_NOT_FOUND, f"{entry.name} runs as a task only: call it with params.task"
@@ -359,7 +359,7 @@ class TaskCalls:
             raise McpError(
                 ErrorCode.METHOD_NOT_FOUND, f"{entry.name} does not run as a task: call it without params.task"
             )
-        ttl = None if wish is None else _seconds(wish)
+        ttl = None if requested is None else _seconds(requested)
         call = session.begin(request, company.settings.call_timeout, fixed_deadline=True)
         try:
             record = self._tasks.admit(
@@ -370,7 +370,7 @@ class TaskCalls:
             session.calls.fail(call.key, error)
             return True
         call.task = record.id
-        spec = TaskSpec(session.own_ref, call.key, request, session.facts, entry.handler.timeout, wish is not None)
+        spec = TaskSpec(session.own_ref, call.key, request, session.facts, entry.handler.timeout, requested is not None)
         if self._tasks.start_process(record, spec, session.own_ref):
             self._watch(self._tasks.processes, call)
         else:
@@ -503,8 +503,8 @@ class TaskCalls:
                     store.remove(record.id)
 
 
-def _seconds(wish: Mapping[str, Any]) -> float | None:
-    ttl = wish.get("ttl")
+def _seconds(requested: Mapping[str, Any]) -> float | None:
+    ttl = requested.get("ttl")
     if ttl is None:
         return None
     if not (math.isfinite(ttl) and ttl >= 0):

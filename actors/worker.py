@@ -264,8 +264,8 @@ async def _find_problems(
         return [too_costly_reason(STEPS_IN_THREAD)]
 
 
-def _is_validated(said: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is what an option says
-    return strict if said is None else said
+def _is_validated(option: bool | None, *, strict: bool) -> bool:  # noqa: FBT001 - it is what an option says
+    return strict if option is None else option
 
 
 # --- `prompts/get`: the messages of a prompt, with its arguments filled in.
@@ -401,7 +401,7 @@ def handler_timeout(method: str, found: Sequence[Any]) -> float | None:
 
 
 def describe_target(ctx: Context, job: Job) -> None:
-    """Set a context's `name`, `uri` and `variables` as the answer will, for an `around` hook that reads them first or never asks for the answer."""
+    """Set a context's `name`, `uri` and `variables` as answering does, for an `around` hook that reads them first or never asks for the answer."""
     params, catalogue = job.params, job.services.catalogue_ref.current
     match job.method:
         case "tools/call" | "prompts/get":

@@ -90,7 +90,7 @@ class WorkerServices(Protocol):
         """Announce a changed list to all sessions."""
 
     def completed(self, elicitation_id: str) -> bool:
-        """Report that a user is done with a page. Whether a client may be told."""
+        """Report that a user is done with a page. Returns whether a client may be told."""
         ...
 
 

@@ -23,7 +23,6 @@ class Deferred:
     __slots__ = ("_outcome",)
 
     def __init__(self) -> None:
-        """Not answered yet."""
         self._outcome: Future[Any] = Future()
 
     def reply(self, result: Any) -> bool:

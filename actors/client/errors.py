@@ -149,7 +149,7 @@ class Unavailable(ClientError):
 
 
 class CircuitOpen(Unavailable):
-    """Too many requests failed: the circuit breaker refuses requests until a probe succeeds."""
+    """Too many requests failed recently: the circuit breaker refuses requests until a probe succeeds."""
 
     reason = "circuit_open"
     _state = "left alone for a while"

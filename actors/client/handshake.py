@@ -65,8 +65,8 @@ def initialize_error(error: BaseException) -> Exception:
 def is_final(cause: Exception) -> bool:
     """Whether another attempt is useless until a user or an operator changes something."""
     if isinstance(cause, InitFailed):
-        said = cause.__cause__
-        return isinstance(cause, ProtocolVersionError) or (isinstance(said, PeerError) and said.code in _FINAL)
+        reply = cause.__cause__
+        return isinstance(cause, ProtocolVersionError) or (isinstance(reply, PeerError) and reply.code in _FINAL)
     return isinstance(cause, NotMcp | Unauthorized) or (isinstance(cause, TransportError) and cause.final)
 
 

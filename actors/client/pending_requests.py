@@ -290,7 +290,6 @@ class RequestTable:
     """The requests of one connection, by id and by progress token."""
 
     def __init__(self, line: ConnectionLine) -> None:
-        """Nothing was asked yet."""
         self._line = line
         self.table: dict[RequestId, PendingRequest] = {}
         self.tokens: dict[str | int, PendingRequest] = {}
@@ -527,8 +526,8 @@ class RequestTable:
         process = self._line.process
         assert process is not None
         now = process.node.loop.time()
-        said = cause.retry_after
-        pause = _PAUSES.most(entry.held) if said is None else said
+        seconds = cause.retry_after
+        pause = _PAUSES.most(entry.held) if seconds is None else seconds
         left = math.inf if entry.deadline is None else entry.deadline - now
         if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
             self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))

@@ -196,7 +196,6 @@ class NotificationDispatcher:
     """The connection's handle of that process, which exists only if the handler overrides a method for notifications."""
 
     def __init__(self, connection: Process, handler: ClientHandler, line: ConnectionLine) -> None:
-        """Nothing runs yet."""
         self._connection = connection
         self._handler = handler
         self._line = line

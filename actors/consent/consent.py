@@ -435,11 +435,11 @@ def _read(path: Path) -> dict[str, StoredDecision]:
         ) from error
 
 
-def _check_ownership(told: os.stat_result) -> None:
+def _check_ownership(found: os.stat_result) -> None:
     """Reject a file that other users can write: each line of it answers yes in the user's name."""
-    if hasattr(os, "geteuid") and told.st_uid not in (os.geteuid(), 0):
+    if hasattr(os, "geteuid") and found.st_uid not in (os.geteuid(), 0):
         raise ValueError("it belongs to another user")
-    if told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ValueError("other users can write to it: chmod go-w")
 
 

@@ -91,13 +91,13 @@ class _ParsedPattern(NamedTuple):
 
 def _parse(rule: Rule) -> _ParsedPattern:
     """The patterns for server and tool in a rule's pattern."""
-    pattern, home = rule.pattern, rule.server
+    pattern, block = rule.pattern, rule.server
     if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
-        server = home if found["server"] is None else found["server"]
+        server = block if found["server"] is None else found["server"]
         if server is None:
             raise _bad(rule, "name the server: Elicit(server), or Elicit(*) for all")
-        if home is not None and server != home:
-            raise _bad(rule, f"{pattern} in the block of {home!r} names another server: write Elicit")
+        if block is not None and server != block:
+            raise _bad(rule, f"{pattern} in the block of {block!r} names another server: write Elicit")
         return _ParsedPattern(server, elicits=True)
     if pattern.startswith("Elicit("):
         raise _bad(rule, f"{pattern!r} is not closed: write Elicit(server)")
@@ -107,8 +107,8 @@ def _parse(rule: Rule) -> _ParsedPattern:
             rule,
             f"{pattern!a} is not a tool: only Elicit(server) has brackets; write ? for a bracket in a tool's name",
         )
-    if home is not None:
-        return _ParsedPattern(home, pattern)
+    if block is not None:
+        return _ParsedPattern(block, pattern)
     if pattern.startswith("mcp__"):
         server, _, tool = pattern.removeprefix("mcp__").partition("__")
         return _ParsedPattern(server, tool or "*", claude=pattern)
@@ -151,10 +151,10 @@ class Permissions:
 
     def __init__(self, rules: Iterable[Rule] = (), *, otherwise: Verdict = "ask") -> None:
         """Rules in any order: `ORDER` counts, and within a step the order given. `otherwise` is the verdict without a matching rule."""
-        said = cast("Any", rules)
-        given: tuple[Any, ...] = tuple(said) if hasattr(said, "__iter__") else (said,)
-        if isinstance(said, Mapping) or not all(isinstance(one, Rule) for one in given):
-            raise BadRule(f'permissions are rules, as in Permissions([Rule("deny", "git:push")]), not {said!r}')
+        written = cast("Any", rules)
+        given: tuple[Any, ...] = tuple(written) if hasattr(written, "__iter__") else (written,)
+        if isinstance(written, Mapping) or not all(isinstance(one, Rule) for one in given):
+            raise BadRule(f'permissions are rules, as in Permissions([Rule("deny", "git:push")]), not {written!r}')
         self.rules: Sequence[Rule] = given
         self._otherwise = RuleDecision(otherwise, None, bool(self.rules))
         steps: dict[str, list[tuple[Rule, _ParsedPattern]]] = {f"{scope} {verdict}": [] for scope, verdict in ORDER}

@@ -283,7 +283,7 @@ class FormField:
             return "yes or no"
         bounds = _range_text(self.least, self.most, "" if self.kind in ("integer", "number") else " characters")
         known = _FORMATS.get(self.format, _ANY_TEXT)
-        kind = {"integer": "a whole number", "number": "a number"}.get(self.kind, known.said)
+        kind = {"integer": "a whole number", "number": "a number"}.get(self.kind, known.text)
         return ", ".join(part for part in (kind, bounds) if part)
 
     def shown(self, value: Any) -> str:
@@ -351,7 +351,7 @@ class FormField:
             raise InvalidAnswer(f"it has to have {_range_text(self.least, self.most, ' characters')}, not {len(text)}")
         known = _FORMATS.get(self.format, _ANY_TEXT)
         if not known.check(text):
-            raise InvalidAnswer(f"{text!r} is not {known.said}")
+            raise InvalidAnswer(f"{text!r} is not {known.text}")
         return text
 
 
@@ -446,7 +446,7 @@ def _is_moment(text: str) -> bool:
 
 
 class _Format(NamedTuple):
-    said: str
+    text: str
     check: Callable[[str], object]
 
 

@@ -451,11 +451,11 @@ class SessionServer(GenServer):
             announce_resource_updated(company.subscriptions, company.subscription_table, uri, extra)
 
     def on_gap(self) -> None:
-        """Another node may have missed reporting changes."""
+        """Another node may have lost changes that it was to report."""
         announce_gap(self._company.subscriptions, self._company.subscription_table)
 
     def completed(self, elicitation_id: str) -> None:
-        """A user has finished on a page that a session sent its peer to."""
+        """A user is done with a page to which the peer of a session has sent them."""
         found = find_eliciting_session(current_node(), self._company, elicitation_id)
         if found is not None:
             found.send(ElicitationDone(elicitation_id))
@@ -504,7 +504,7 @@ UNFETCHED: Final = 10.0
 
 
 async def serve_feed(feed: Feed, home: Pid) -> None:
-    """Serve the feed until it ends; its reader on the other node kills this process on leaving."""
+    """Serve the feed until it ends; its reader on the other node ends this process on leaving."""
     patience: float | None = UNFETCHED
     try:
         link(home)
@@ -662,7 +662,7 @@ class RoutedIds:
     def __init__(self, key: bytes, slot: int) -> None:
         """`slot` is this node's number, from 0."""
         if not 0 <= slot < MAX_NODES:
-            raise ValueError(f"a place is 0 to {MAX_NODES - 1}, not {slot!r}")
+            raise ValueError(f"a slot is 0 to {MAX_NODES - 1}, not {slot!r}")
         self._key = key
         self.slot = slot
 

@@ -112,9 +112,9 @@ class Breaker:
         """Whether requests may pass."""
         return self.state is BreakerState.CLOSED
 
-    def record(self, turn: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
+    def record(self, epoch: int, *, failed: bool, now: float, cause: BaseException | None = None) -> bool:
         """Count the outcome of a request. Returns whether the breaker opens for it."""
-        if turn != self.epoch or not self.closed:
+        if epoch != self.epoch or not self.closed:
             return False  # sent before the last transition: such a late outcome says nothing about now
         part = math.floor(now * BUCKETS / self.settings.window)
         buckets = self._buckets
@@ -132,9 +132,9 @@ class Breaker:
         self._open(now, cause)
         return True
 
-    def record_unreachable(self, turn: int, now: float, cause: BaseException | None) -> bool:
+    def record_unreachable(self, epoch: int, now: float, cause: BaseException | None) -> bool:
         """The server could not be reached, which alone is enough to open. Returns whether the breaker opens for it."""
-        if turn != self.epoch or not self.closed:
+        if epoch != self.epoch or not self.closed:
             return False
         self._open(now, cause)
         return True

@@ -219,7 +219,7 @@ class LeaseBarrier(GenServer):
         self._owners = owners
 
     async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for each
-        """Wait until all owners have ended, for as long as leases have to be returned."""
+        """Wait until all owners have ended, at most as long as leases have to be returned."""
         try:
             async with asyncio.timeout(_LEASE_RETURN_TIMEOUT):
                 for each in await which_children(self._owners):

@@ -615,7 +615,6 @@ class ChangeFeed:
     __slots__ = ("_readers",)
 
     def __init__(self) -> None:
-        """A feed without readers."""
         self._readers: WeakSet[ChangeReader[object]] = WeakSet()
 
     def tell(self, key: Hashable) -> None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class UpstreamBusy(ClientError, Busy):
-    """The queue of this upstream is full. `retry_after` estimates after how many seconds there is room. Nothing was sent."""
+    """The queue of this upstream is full, or the upstream is being replaced already. Nothing was sent.
+
+    `retry_after` estimates after how many seconds there is room; None where no estimate is possible.
+    """
 
     reason = "busy"
 

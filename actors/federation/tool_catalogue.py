@@ -59,7 +59,7 @@ class Naming:
     """How full names are made and read: server id, separator, tool name."""
 
     def __init__(self, separator: str = ":", aliases: Aliases | None = None) -> None:
-        """Raises `ConfigError` for empty or equal aliases."""
+        """Raises `ConfigError` for an empty alias or separator, and `ToolCollision` for one alias of two tools."""
         if not separator:
             raise ConfigError("the separator between a server and its tool is one character or more")
         self.separator = separator

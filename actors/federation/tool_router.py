@@ -360,7 +360,7 @@ class ToolRouter:
         raise ConsentDenied(name, "it has become another tool whenever it was allowed")
 
     def may_ask_users(self, server: str) -> bool:
-        """Whether this server may ask users questions: unless the rules deny that."""
+        """Whether this server may ask users who answer for themselves, as those of a gateway do: unless the rules deny that."""
         return self._consent is None or not self._consent.denies_elicitation(server)
 
     async def _consented(self, tool: FederatedTool, arguments: Mapping[str, Any]) -> bool:

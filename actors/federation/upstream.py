@@ -115,7 +115,7 @@ class Upstream:
         self.leave_by: float | None = None
         """The end of the grace for requests under way, once it is being stopped."""
         self.sign_in: SignInError | None = None
-        """The last call's error, if that was that a user has to sign in first."""
+        """The error of the last call that had an outcome, if it was that a user has to sign in first."""
         self.gone = False
         self.stopped = False
         """Whether the whole federation was stopped, so that no restart follows."""
@@ -423,9 +423,11 @@ class ListRefresher(GenServer):
     async def _hear(self) -> None:
         """Follow the server's notifications of changed lists."""
         async with self._upstream.line.listen(*_CHANGED) as updates:
-            async for told in updates:
+            async for notification in updates:
                 kept = self._upstream.lists
-                parts: tuple[Part, ...] = tuple(part for part in kept if told.gap or LISTS[part].changed == told.method)
+                parts: tuple[Part, ...] = tuple(
+                    part for part in kept if notification.gap or LISTS[part].changed == notification.method
+                )
                 if parts:
                     self._fetch(parts)
 

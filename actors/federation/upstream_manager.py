@@ -80,7 +80,7 @@ class UpstreamManager(GenServer):
         self._downs: dict[Monitor, Callable[[ExitReason], Any]] = {}
         self._replacing: dict[str, _Replacing] = {}
         self._leaving: dict[int, list[Caller[None]]] = {}
-        self._turns: dict[int, int] = {}
+        self._restart_epochs: dict[int, int] = {}
 
     async def init(self) -> None:
         """Resume from a predecessor's state, or start the initial servers."""
@@ -253,8 +253,8 @@ class UpstreamManager(GenServer):
         self._later(upstream, delay)
 
     def _later(self, upstream: Upstream, seconds: float) -> None:
-        turn = self._turns[upstream.serial] = self._turns.get(upstream.serial, 0) + 1
-        send_after(seconds, self.pid, _RestartDue(upstream, turn))
+        epoch = self._restart_epochs[upstream.serial] = self._restart_epochs.get(upstream.serial, 0) + 1
+        send_after(seconds, self.pid, _RestartDue(upstream, epoch))
 
     # --- stopping
 
@@ -298,7 +298,7 @@ class UpstreamManager(GenServer):
         upstream.running = False
         upstream.gone = True
         self.federation.leaving.pop(upstream.serial, None)
-        self._turns.pop(upstream.serial, None)
+        self._restart_epochs.pop(upstream.serial, None)
         upstream.refresh()
         for caller in self._leaving.pop(upstream.serial, ()):
             caller.reply(None)
@@ -313,8 +313,8 @@ class UpstreamManager(GenServer):
             case Down(ref=ref, reason=reason):
                 then = self._downs.pop(ref, None)
                 return None if then is None else then(reason)
-            case _RestartDue(upstream, turn):
-                return self._revive(upstream) if self._turns.get(upstream.serial) == turn else None
+            case _RestartDue(upstream, epoch):
+                return self._revive(upstream) if self._restart_epochs.get(upstream.serial) == epoch else None
             case _:
                 return super().handle_info(message)
 

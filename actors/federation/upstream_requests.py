@@ -132,9 +132,9 @@ class UpstreamRequest:
             return self._future.done()
         return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
-    def queue(self, gate: RequestLimiter, patience: float | None = None) -> None:
+    def queue(self, limiter: RequestLimiter, patience: float | None = None) -> None:
         """Start to wait, with its own timers: `patience` bounds the wait for an upstream whose processes do not run."""
-        self._limiter = gate
+        self._limiter = limiter
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
@@ -151,9 +151,9 @@ class UpstreamRequest:
             self._until = loop.time() + self._seconds
             self._timer = loop.call_later(self._seconds, self._expire)
 
-    def send(self, line: Line, gate: RequestLimiter, turn: int) -> None:
+    def send(self, line: Line, limiter: RequestLimiter, epoch: int) -> None:
         """Send the request."""
-        self.epoch = turn
+        self.epoch = epoch
         left = self._seconds
         if self._limiter is None:
             inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **self.options)
@@ -165,7 +165,7 @@ class UpstreamRequest:
             begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
             inner = self.inner = self._context.run(begin)
             self._sent.wake()
-        inner.when_settled(partial(self._on_outcome, gate))
+        inner.when_settled(partial(self._on_outcome, limiter))
 
     def fail(self, error: BaseException) -> None:
         """Fail the request, unless it is settled."""
@@ -186,12 +186,12 @@ class UpstreamRequest:
         self._owner = None
         self.cancel("the caller has ended")
 
-    def _on_outcome(self, gate: RequestLimiter, result: dict[str, Any] | None, error: BaseException | None) -> None:
+    def _on_outcome(self, limiter: RequestLimiter, result: dict[str, Any] | None, error: BaseException | None) -> None:
         self._over = True
-        if isinstance(error, ClientClosed) and gate.wanted:
+        if isinstance(error, ClientClosed) and limiter.wanted:
             error = RequestLost(self.method, ConnectionLost("its processes were stopped, and are started again"))
             self._error = self._error or error
-        gate.on_ended(self, error)
+        limiter.on_ended(self, error)
         if self._future is not None:
             self._settle(result, error)
 
@@ -219,8 +219,8 @@ class UpstreamRequest:
 
     def _stop_waiting(self) -> None:
         """Stop the timers of the wait, and leave the queue."""
-        gate, self._limiter = self._limiter, None
-        if gate is None:
+        limiter, self._limiter = self._limiter, None
+        if limiter is None:
             return
         for timer in (self._timer, self._patience_timer):
             if timer is not None:
@@ -228,7 +228,7 @@ class UpstreamRequest:
         if self._owner is not None:
             self._owner.remove_exit_waiter(self)
             self._owner = None
-        gate.on_give_up(self)
+        limiter.on_give_up(self)
 
 
 # --- The admission queue of one upstream, as pure bookkeeping: which requests are under way, which wait, and which is next.

@@ -108,8 +108,11 @@ _NOT_NOW: Final = "[Not available now: the server of this tool is away.]"
 
 def marked_away(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """A tool's definition with a note that its server is away. It is the same text for every attempt, so lists do not change with each."""
-    said: Any = definition.get("description")
-    return {**definition, "description": f"{_NOT_NOW} {said}" if isinstance(said, str) and said else _NOT_NOW}
+    description: Any = definition.get("description")
+    return {
+        **definition,
+        "description": f"{_NOT_NOW} {description}" if isinstance(description, str) and description else _NOT_NOW,
+    }
 
 
 def _revive() -> Backoff:
@@ -136,7 +139,7 @@ class UpstreamSpec:
     queue: int = field(default=256, kw_only=True)
     """and the most that wait; further ones are refused with `UpstreamBusy`."""
     intensity: int = field(default=3, kw_only=True)
-    """How often its processes may die within the period before it is parked."""
+    """How often its processes may die within the period; once more, and it is parked."""
     period: float = field(default=60.0, kw_only=True)
     revive: Backoff = field(default_factory=_revive, kw_only=True)
     """How long it stays parked."""

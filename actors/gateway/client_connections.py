@@ -308,13 +308,13 @@ class ClientConnections:
 
     async def _wait_for_supervisor(self, server: str) -> Pid:
         """The supervisor. After a restart the host serves calls a moment before the supervisor runs: such a call waits, within the patience."""
-        home = self._supervisor_pid()
-        if home is None and self.supervisor is not None:
+        pid = self._supervisor_pid()
+        if pid is None and self.supervisor is not None:
             await self.supervisor_started.wait(self._host.router.patience)
-            home = self._supervisor_pid()
-        if home is None:
+            pid = self._supervisor_pid()
+        if pid is None:
             raise Unavailable(server)
-        return home
+        return pid
 
     async def _open(
         self, key: ConnectionKey, owner: Hashable, capabilities: dict[str, Any], caller: CallerIdentity | None
@@ -413,13 +413,13 @@ class ClientConnections:
                 del self._connections[key]
                 _ = self._close(connection)
 
-    async def depart(self, server: str, turn: int, grace: float) -> None:
+    async def depart(self, server: str, incarnation: int, grace: float) -> None:
         """The server was removed or replaced: calls under way have `grace` seconds, then fail with `ClientClosed`. Returns when the connections are closed."""
-        self._departed[server] = turn
+        self._departed[server] = incarnation
         for key, connection in tuple(self._arriving.items()):
-            if key.server == server and key.incarnation <= turn:
+            if key.server == server and key.incarnation <= incarnation:
                 _ = self._close(connection)  # calls that wait for it fail now: the grace is for calls that were sent
-        leaving = [key for key in self._connections if key.server == server and key.incarnation <= turn]
+        leaving = [key for key in self._connections if key.server == server and key.incarnation <= incarnation]
         closing = [self._close(self._connections.pop(key), grace) for key in leaving]
         # Shielded: if the removal is cancelled, the connections are closed all the same.
         await asyncio.gather(*map(asyncio.shield, closing))
@@ -496,10 +496,10 @@ def forwardable_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a client's capabilities that can be declared to an upstream on its behalf."""
     found: dict[str, Any] = {}
     for name, members in _FORWARDABLE.items():
-        said = declared.get(name)
-        if is_object(said):
-            found[name] = {member: {} for member in sorted(members) if is_object(said.get(member))}
-            if name == "roots" and said.get("listChanged") is True:
+        value = declared.get(name)
+        if is_object(value):
+            found[name] = {member: {} for member in sorted(members) if is_object(value.get(member))}
+            if name == "roots" and value.get("listChanged") is True:
                 found[name]["listChanged"] = True
     return found
 

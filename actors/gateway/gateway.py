@@ -252,9 +252,9 @@ class Gateway:
         except McpError as error:
             if own is not None or error.code != ErrorCode.INVALID_PARAMS:
                 raise
-            agent = self.host.router
+            router = self.host.router
             here = name.removeprefix(provider_name(f"{self.prefix}x")[:-1]) if self.prefix else name
-            missing = agent.missing(here, (await agent.catalogue()).skipped)
+            missing = router.missing(here, (await router.catalogue()).skipped)
             if missing is None:
                 raise
             server, why = missing

@@ -132,9 +132,9 @@ class ClientUpstreams:
 class ViewCache:
     """Caches the view of one set of lists, and makes it again when any list has changed."""
 
-    def __init__(self, agent: ToolRouter, upstreams: Upstreams, addresses: UpstreamUris, prefix: str) -> None:
-        """`agent` is the tool router over these `upstreams`."""
-        self.router = agent
+    def __init__(self, router: ToolRouter, upstreams: Upstreams, addresses: UpstreamUris, prefix: str) -> None:
+        """`router` is the tool router over these `upstreams`."""
+        self.router = router
         self.upstreams = upstreams
         self._uris = addresses
         self._prefix = prefix

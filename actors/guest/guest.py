@@ -155,7 +155,7 @@ class Guest(Actor):
             self.send(sender, guest_messages.Failed("bad_request", problem, ticket=request.ticket))
             return
         self._fail_hello("replaced", "it was told to connect elsewhere")
-        self._hang_up("lost", "the guest was told to connect anew; it may have been done or not")
+        self._hang_up("lost", "the guest was told to connect again; the request may have been done or not")
         self._host = request
         self._connect_request = OpenGuestRequest(request, sender, time.monotonic() + request.timeout)
         self._tries = 0
@@ -371,7 +371,7 @@ class Guest(Actor):
         self.send(one.sender, answer)
 
     def _forget(self, key: Key, sender: ActorAddress) -> bool:
-        """Remove a subscriber; returns whether there are others. A list, since Thespian's addresses have equality and no hash."""
+        """Remove a subscriber; returns whether there are others. They are in a list, since Thespian's addresses have equality and no hash."""
         left = [each for each in self._subscribers.pop(key, ()) if each.sender != sender]
         if left:
             self._subscribers[key] = left

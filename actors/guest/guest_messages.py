@@ -34,7 +34,7 @@ def _ticket() -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """The base of requests. After `timeout` seconds it is answered with `Failed`."""
+    """The base of requests. One without an answer after `timeout` seconds is answered with `Failed`."""
 
     timeout: float = field(default=TIMEOUT, kw_only=True)
     ticket: str = field(default_factory=_ticket, kw_only=True)
@@ -286,9 +286,13 @@ def ask(system: Any, guest: Any, request: Request) -> Answer:
 
 def _answer(mine: ActorSystem, guest: ActorAddress, request: Request, until: float) -> Answer:
     """Other messages are dropped. The simple system has a single endpoint, where answers to earlier requests may still arrive."""
-    heard: Any = mine.ask(guest, request, request.timeout + _SLACK)
-    while heard is not None:
-        if isinstance(heard, Answer) and heard.ticket == request.ticket and not isinstance(heard, Updated | Ended):
-            return heard
-        heard = mine.listen(max(0.0, until - time.monotonic()))
+    message: Any = mine.ask(guest, request, request.timeout + _SLACK)
+    while message is not None:
+        if (
+            isinstance(message, Answer)
+            and message.ticket == request.ticket
+            and not isinstance(message, Updated | Ended)
+        ):
+            return message
+        message = mine.listen(max(0.0, until - time.monotonic()))
     return Failed("away", "the guest is not there, or has not answered in time", ticket=request.ticket)

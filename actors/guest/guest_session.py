@@ -51,7 +51,7 @@ class JobAnswer(NamedTuple):
 
 
 class SubscriptionNews(NamedTuple):
-    """From the subscription of a resource: an item for the guest. `follower` tells whether it is still the current one."""
+    """From the subscription of a resource: an item for the guest. `subscription` tells whether it is still the current one."""
 
     subscription: Pid
     item: list[Any]
@@ -269,8 +269,8 @@ async def _follow_resource(
         try:
             begun = True
             session.send(JobAnswer(me, "Subscribed", {"server": server, "uri": uri}))
-            async for told in updates:
-                session.send(SubscriptionNews(me, ["updated", server, uri, told.gap]))
+            async for update in updates:
+                session.send(SubscriptionNews(me, ["updated", server, uri, update.gap]))
         finally:
             await updates.__aexit__(None, None, None)
         why = "there is nothing more to hear of it"
@@ -307,7 +307,7 @@ class GuestRequestRefused(GreenroomError):
 
 
 class GuestServices(NamedTuple):
-    """What answers the requests: the federation, and the agent that decides which tools may be called, by pins and consent."""
+    """What answers the requests: the federation, and the tool router, which decides by pins and consent which tools may be called."""
 
     federation: Federation
     router: ToolRouter | None = None
@@ -364,7 +364,7 @@ def _text(fields: Fields, name: str) -> str:
 
 async def _list(part: Part, services: GuestServices, fields: Fields, seconds: float) -> Outcome:
     """A server that does not answer in time is left out, unless it alone was asked. So are tools that differ from their pins, if those are refused."""
-    federation, agent = services.federation, services.router
+    federation, router = services.federation, services.router
     one = fields.get("server")
     if one is not None:
         line_of(services, fields)
@@ -384,19 +384,19 @@ async def _list(part: Part, services: GuestServices, fields: Fields, seconds: fl
             raise offering
         else:
             items[id] = [dict(each) for each in offering.part(part).values()]
-    if part == "tools" and agent is not None and agent.pins is not None:
-        allowed = {(tool.server, tool.tool) for tool in agent.snapshot()}
+    if part == "tools" and router is not None and router.pins is not None:
+        allowed = {(tool.server, tool.tool) for tool in router.snapshot()}
         items = {id: [each for each in tools if (id, each["name"]) in allowed] for id, tools in items.items()}
     return "Listed", {"items": items, "away": away}
 
 
 async def _call(services: GuestServices, fields: Fields, seconds: float) -> Outcome:
-    agent = services.router
+    router = services.router
     params: dict[str, Any] = {"name": _text(fields, "tool"), "arguments": fields.get("arguments") or {}}
     line = line_of(services, fields)
-    if agent is not None:
-        name = agent.name_of(fields["server"], params["name"])
-        await agent.checked(name, params["arguments"], timeout=seconds)
+    if router is not None:
+        name = router.name_of(fields["server"], params["name"])
+        await router.checked(name, params["arguments"], timeout=seconds)
     result = await line.request("tools/call", params, timeout=seconds)
     return "ToolResult", {
         "content": _objects(result.get("content")),

@@ -1,6 +1,6 @@
 """Limits for tool answers that go to a model: a longer answer is cut to its beginning and end, and saved whole in a file that it links to.
 
-Only answers for a model are cut (`Host.run`, `Agent.call_tool`); a program's own calls return the whole answer.
+Only answers for a model are cut (`Host.run`, `ToolRouter.call_tool`); a program's own calls return the whole answer.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class OutputLimiter:
         if size.tokens <= (limit.tokens or size.tokens) and size.bytes <= (limit.bytes or size.bytes):
             return result
         only_text = structured is None and bool(others) and all(block.get("type") == "text" for block in others)
-        whole = "\n".join(said for block in others if (said := _text(block)))
+        whole = "\n".join(each for block in others if (each := _text(block)))
         data = whole.encode() if only_text else msgspec.json.format(msgspec.json.encode(counted))
         kept: Path | None = None
         try:

@@ -75,7 +75,6 @@ class Pools:
     def __init__(
         self, key: CompanyKey, settings: Settings, catalogue_ref: CatalogueRef, provider: ProcessProvider | None = None
     ) -> None:
-        """Nothing is started yet."""
         self._key = key
         self._settings = {name: getattr(settings, name) for name in _TRAVEL}
         self._catalogue_ref = catalogue_ref

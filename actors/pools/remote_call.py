@@ -187,7 +187,7 @@ class SessionSnapshot:
 #                        CREDIT call, count, size  so many of its messages have arrived
 #     worker -> server   SAY call, what, *args   a message for the peer, by the method `what` of the call's channel
 #                        TOUCH call              its handler has reported something that is not sent
-#                        EXPECT call, ids        the peer is about to be sent to these pages
+#                        EXPECT call, ids        the peer is about to get these URL elicitations
 #                        BROADCAST call, what, *args  a change for all sessions of the company
 #                        INTERRUPT_STREAM call, retry  close the call's stream for now
 #                        PART call, piece        a part of a long response

@@ -510,7 +510,7 @@ def find_hung_workers(workers: Iterable[WorkerState], now: float, *, late: bool)
     return HangCheck(hung, back, is_open)
 
 
-# --- The delay between attempts to start workers, which grows while those that were started do not come up, or die idle.
+# --- The delay between attempts to start workers, which grows while those that were started fail to start, or die idle.
 
 _PAUSES: Final = Backoff(first=0.25, longest=30.0)
 
@@ -530,7 +530,7 @@ class StartBackoff:
         self._failures = 0
 
     def failed(self, why: str, now: float, began: float) -> float | None:
-        """A worker that was started at `began` has failed. Returns how long to wait before the next attempt; None when that is known already, or 0.
+        """A worker that was started at `began` has failed. Returns how long to wait before the next attempt; None when that is known already, or nothing has to be waited for.
 
         Workers that are lost together, as all are with the process that had forked them, count as one failure: none of them was an attempt after another.
         """

@@ -85,7 +85,7 @@ class _WorkerServices:
         self._call = call
 
     def expect_elicitations(self, session_id: str, key: int | None, ids: Sequence[str]) -> None:  # noqa: ARG002 - the server knows whose call it is
-        """The peer is about to be sent to these pages."""
+        """The peer is about to get these URL elicitations."""
         self._worker.home.send([protocol.EXPECT, self._call, list(ids)])
 
     def updated(self, uri: str, extra: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class _WorkerServices:
         self._tell("updated", uri, dict(extra))
 
     def list_changed(self, kind: Kind) -> None:
-        """A list of offers has changed."""
+        """A list of the catalogue has changed."""
         self._tell("list_changed", kind)
 
     def completed(self, elicitation_id: str) -> bool:

@@ -363,8 +363,8 @@ def _why_not_started(error: BaseException, pool: Pool | None = None) -> str:
         case NodeLost(ending=ending):
             return f"{NOT_STARTED}: it {_ending_text(ending, pool)}"
         case NodeFailed(why=why):
-            said = why.partition("; its last words:")[0].strip().splitlines()
-            return f"{NOT_STARTED}: {said[-1] if said else why}"
+            lines = why.partition("; its last words:")[0].strip().splitlines()
+            return f"{NOT_STARTED}: {lines[-1] if lines else why}"
         case StartFailed(reason=reason) | ProcessExited(reason=reason):
             return f"{NOT_STARTED}: {reason}"
         case RemoteError(text=text):

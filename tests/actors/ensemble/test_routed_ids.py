@@ -62,7 +62,7 @@ def test_ids_differ_and_nothing_of_the_place_is_to_be_seen() -> None:
 
 @pytest.mark.parametrize("place", [-1, MAX_NODES])
 def test_there_are_so_many_places(place: int) -> None:
-    with pytest.raises(ValueError, match="a place is 0 to 63"):
+    with pytest.raises(ValueError, match="a slot is 0 to 63"):
         RoutedIds(KEY, place)
 
 
