@@ -390,7 +390,7 @@ class Watch:
 class _Observer(Behaviour):
     """Takes the place of a behaviour, or of another observer, and passes everything on to it."""
 
-    __slots__ = ("_began", "_entry", "_looks", "_state", "next", "watch")
+    __slots__ = ("_began", "_entry", "_notes_states", "_state", "next", "watch")
 
     def __init__(self, behaviour: Behaviour, watch: Watch) -> None:
         self.next = behaviour
@@ -399,8 +399,8 @@ class _Observer(Behaviour):
         self._entry: MailboxEntry | None = None
         # Only if states are wanted: reading `__dict__` makes CPython build the object's dict, after which it no longer keeps the
         # attributes inline, and access to them stays slower for the life of the object.
-        self._looks = "state" in watch._kinds
-        self._state = _state_of(behaviour.inner) if self._looks else ""
+        self._notes_states = "state" in watch._kinds
+        self._state = _state_of(behaviour.inner) if self._notes_states else ""
 
     @property
     def inner(self) -> Behaviour:
@@ -419,14 +419,14 @@ class _Observer(Behaviour):
         if caller is not None and caller.over and not before:
             self.watch.statistics.replies += 1
             self.watch._note("reply", caller.answer_text())
-        self._look()
+        self._note_state()
 
     def _otp_on_error(self, entry: MailboxEntry, error: BaseException) -> None:
         self._otp_note_message(entry)
         self.watch.statistics.crashes += 1
         self.watch._note("crash", f"{type(error).__name__}: {error}")
         self.next._otp_on_error(entry, error)
-        self._look()
+        self._note_state()
 
     def _otp_report(self, error: BaseException) -> None:
         self.next._otp_report(error)
@@ -447,8 +447,8 @@ class _Observer(Behaviour):
             statistics.longest, statistics.longest_message = seconds, text
         self.watch._note("message", text, seconds)
 
-    def _look(self) -> None:
-        if self._looks:
+    def _note_state(self) -> None:
+        if self._notes_states:
             state = _state_of(self.next.inner)
             if state != self._state:
                 self._state = state

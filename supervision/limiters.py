@@ -156,16 +156,16 @@ class Semaphore(GenServer):
 
 
 @asynccontextmanager
-async def permit(gate: Ref[Semaphore], timeout: float | None = 5.0) -> AsyncGenerator[None]:
+async def permit(semaphore: Ref[Semaphore], timeout: float | None = 5.0) -> AsyncGenerator[None]:
     """Hold a permit for the block, also given back when the block is cancelled. For processes only."""
     me = current_process("hold a permit").pid
     ticket = next(_tickets)
     try:
-        await gate.within(timeout).call(Semaphore.acquire, ticket)
+        await semaphore.within(timeout).call(Semaphore.acquire, ticket)
         yield
     finally:
         # Also when the wait was cancelled: the permit may have been given in that moment.
-        gate.cast(Semaphore.release, me, ticket)
+        semaphore.cast(Semaphore.release, me, ticket)
 
 
 class RateLimiter(GenServer):

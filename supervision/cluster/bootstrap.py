@@ -408,12 +408,12 @@ def report_exit(pid: int, status: int | None) -> None:
         _send_report(ProcessReaped(pid, status))
 
 
-def _send_report(order: DaemonMessage) -> bool:
+def _send_report(message: DaemonMessage) -> bool:
     notes = InheritedState.notes
     until = time.monotonic() + _WAIT
     while notes is not None and (left := until - time.monotonic()) > 0:
         try:
-            notes.send(encode_message(order))
+            notes.send(encode_message(message))
         except BlockingIOError:
             select.select((), (notes,), (), left)
         except OSError:

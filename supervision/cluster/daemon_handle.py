@@ -97,10 +97,10 @@ class DaemonHandle:
 
     # --- out
 
-    def send(self, order: DaemonMessage) -> None:
+    def send(self, message: DaemonMessage) -> None:
         """Send a message; no-op when the daemon is gone."""
         if not self.over:
-            self._write(pack(order))
+            self._write(pack(message))
 
     def _write(self, data: bytes) -> None:
         waits = bool(self._out)
@@ -133,8 +133,8 @@ class DaemonHandle:
             self._on_closed()
             return
         try:
-            for order in self._unpacker.feed(data):
-                self._on_message(order)
+            for message in self._unpacker.feed(data):
+                self._on_message(message)
         except ValueError:
             self.kill()
 

@@ -229,10 +229,10 @@ class ForeignActor:
 def _send(mine: ActorSystem, address: ActorAddress, message: Any, until: float, unwanted: Callable[[], object]) -> Any:
     """The reply, or None. A return before the time is over means that the message could not be delivered."""
     left = max(0.0, until - time.monotonic())
-    look = min(_LOOK, left)
+    first_wait = min(_LOOK, left)
     before = time.monotonic()
-    reply = mine.ask(address, message, look)
-    if reply is None and time.monotonic() - before < look * _EARLY:
+    reply = mine.ask(address, message, first_wait)
+    if reply is None and time.monotonic() - before < first_wait * _EARLY:
         return None
     while reply is None and not unwanted() and (left := until - time.monotonic()) > 0:
         reply = mine.listen(min(_LOOK, left))

@@ -315,10 +315,10 @@ def _survive_lost_machines() -> None:
 def _report_exits() -> None:
     # Unpatched, the parent learns that a child has ended, and its exit status stays in `childProc.exitcode`, where no message tells it. To reap the children
     # here instead would take the status from Thespian's own `waitpid`.
-    look = processes.MultiProcReplicator._checkChildLiveness
+    check = processes.MultiProcReplicator._checkChildLiveness
 
     def check_and_report(child: Any) -> bool:
-        lives = bool(look(child))
+        lives = bool(check(child))
         if not lives and PatchCallbacks.on_exit is not None:
             code = child.childProc.exitcode
             PatchCallbacks.on_exit(child.childProc.pid, code if isinstance(code, int) else None)

@@ -193,7 +193,7 @@ def send_after(seconds: float, target: object, message: object) -> Timer:
     life = node.incarnation
 
     def fire() -> None:
-        # The name is resolved now: it may belong to another process by then. A node that was reopened is another node.
+        # A name is resolved when the timer fires, and may belong to another process by then. A node that was reopened is another node.
         process = resolve(node, target)[0] if node.incarnation == life else None
         if process is not None:
             process.deliver((INFO, message))

@@ -536,8 +536,10 @@ def _notify_exit(process: Process) -> None:
         for monitor in monitors:
             monitor.target = None
             links.forget_monitor(monitor)
-            whose = monitor.pid if process.is_remote else pid  # behind a name on another node may have been any process
-            monitor.watcher.deliver_signal(make_down(monitor, whose, reason, monitor.name))
+            exited_pid = (
+                monitor.pid if process.is_remote else pid
+            )  # behind a name on another node may have been any process
+            monitor.watcher.deliver_signal(make_down(monitor, exited_pid, reason, monitor.name))
     process.behaviour._otp_on_exit(reason)
     # A deliberate cycle break. Process, behaviour and context refer to one another; handles may keep the process for long, and
     # without this a dead actor's state would wait for the cyclic garbage collector. The process keeps its address only.

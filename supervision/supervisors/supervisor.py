@@ -76,7 +76,7 @@ class FailedToStartChild:
 
 
 class Supervisor(BaseSupervisor):
-    """A supervisor of children with ids, in an order; start it with them, or derive from it and pass them to its constructor.
+    """A supervisor that starts its children in order and knows them by id; start it with them, or derive from it and pass them to its constructor.
 
     ::
 

@@ -166,9 +166,9 @@ class BaseSupervisor(GenServer):
             delay, self._otp_to_self, BaseSupervisor._otp_on_backoff_end, child, context=node.context
         )
 
-    async def _otp_on_backoff_end(self, child: ChildRecord, turn: int) -> None:
+    async def _otp_on_backoff_end(self, child: ChildRecord, retry_number: int) -> None:
         """Restart after the back-off, unless the child was stopped, deleted or started since."""
-        if child.retry_number == turn:
+        if child.retry_number == retry_number:
             await self._otp_try_restart(child)
 
     async def _otp_stop_affected(self, child: ChildRecord) -> None:
@@ -201,9 +201,9 @@ class BaseSupervisor(GenServer):
         if limit is not None:
             process.limit, process.fast_append = limit, None
 
-    def _otp_on_retry(self, child: ChildRecord, turn: int) -> Stop | Awaitable[Stop | None] | None:
+    def _otp_on_retry(self, child: ChildRecord, retry_number: int) -> Stop | Awaitable[Stop | None] | None:
         """Retry the restart, unless the child was stopped, deleted or started since."""
-        return self._otp_restart(child) if child.retry_number == turn else None
+        return self._otp_restart(child) if child.retry_number == retry_number else None
 
     # --- start and stop a child
 

@@ -373,14 +373,14 @@ class ExternalActivity:
 
     def sample(self, jobs: int, *, all_threads: bool = False) -> ActivitySample:
         """Observe. `jobs` is the number of running executor jobs; `all_threads` includes threads from before the loop."""
-        looks = [
+        samples = [
             self._descriptor_sample(),
             *(self._thread_sample(each) for each in self._threads(all_threads=all_threads or jobs > 0)),
         ]
-        hold = max((each.level for each in looks), default=ActivityLevel.NONE)
-        if jobs and hold == ActivityLevel.NONE:
-            hold = ActivityLevel.WORKING  # no thread has taken the job yet, or its result is on its way to the loop
-        return ActivitySample(hold, (jobs, *(mark for each in looks for mark in each.marks)))
+        level = max((each.level for each in samples), default=ActivityLevel.NONE)
+        if jobs and level == ActivityLevel.NONE:
+            level = ActivityLevel.WORKING  # no thread has taken the job yet, or its result is on its way to the loop
+        return ActivitySample(level, (jobs, *(mark for each in samples for mark in each.marks)))
 
     def threads(self) -> list[str]:
         """Each active thread, with its current line."""

@@ -177,9 +177,9 @@ class MemoryClientWire:
 
     async def _receive(self, feed: Feed) -> None:
         while (events := await feed.next()) is not None:
-            heard = [parse_inbound(event.data, self._route.limits) for event in events if event.data]
-            if heard:
-                self._owner.send(Inbound(self.pid, heard))
+            items = [parse_inbound(event.data, self._route.limits) for event in events if event.data]
+            if items:
+                self._owner.send(Inbound(self.pid, items))
 
 
 async def _hand_over(session: SessionHandle, frame: bytes) -> None:

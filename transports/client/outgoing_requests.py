@@ -623,14 +623,14 @@ _REQUESTS: Final = 8
 class EventStream:
     """The parser of one event stream."""
 
-    __slots__ = ("_asked", "_backlog", "_limits", "_parser", "_since", "oversized")
+    __slots__ = ("_backlog", "_limits", "_parser", "_requests_in_turn", "_since", "oversized")
 
     def __init__(self, limits: MessageLimits, mark: str = "") -> None:
         """`mark` is the event id at which the stream resumes."""
         self._limits = limits
         self._parser = SseParser(limits.size)
         self._since = 0
-        self._asked = 0  # requests of the server in this turn
+        self._requests_in_turn = 0  # requests of the server in this turn
         self._backlog: deque[SseEvent | OversizedMessage] = deque()
         if mark:
             self._parser.feed(b"id: %b\n\n" % mark.encode())
@@ -665,11 +665,11 @@ class EventStream:
         """
         # 4 KiB may hold 512 invalid events, and rejecting each takes 0.1 ms
         self._backlog.extend(self._parse(data))
-        self._asked = 0
+        self._requests_in_turn = 0
         until = perf_counter() + READ_TURN
         while self._backlog:
             yield self._backlog.popleft()
-            if self._asked >= _REQUESTS or perf_counter() > until:
+            if self._requests_in_turn >= _REQUESTS or perf_counter() > until:
                 return
 
     def message(self, event: SseEvent | OversizedMessage) -> JsonRpcMessage | InvalidMessage:
@@ -682,7 +682,7 @@ class EventStream:
             and message.error.response_to is None
         ):
             self.oversized = ResponseTooLarge(data.length, self._limits.size, "an event")
-        self._asked += type(message) is JsonRpcRequest
+        self._requests_in_turn += type(message) is JsonRpcRequest
         return message
 
     def _parse(self, data: bytes) -> list[SseEvent | OversizedMessage]:

@@ -143,7 +143,7 @@ class Command:
             "environment": self.environment(),
             "cwd": os.path.abspath(self.cwd or os.curdir),  # noqa: PTH100 - texts here, as elsewhere in this class
             "limits": self.limits,
-            "heard": self.sink is not None,
+            "wants_stderr": self.sink is not None,
         }
         return PortableRoute(_rebuild_command, given)
 
@@ -158,11 +158,11 @@ def _rebuild_command(
     *,
     shown: Sequence[str],
     environment: Mapping[str, str],
-    heard: bool,
+    wants_stderr: bool,
     **options: Any,
 ) -> Command:
-    """Make the command again. `heard`: the home process wants its stderr lines."""
-    command = Command(*words, stderr=home.line if heard else None, **options)
+    """Make the command again. `wants_stderr`: the home process wants its stderr lines."""
+    command = Command(*words, stderr=home.line if wants_stderr else None, **options)
     command.shown = shown
     command._environment = environment  # noqa: SLF001 - the environment of the home process
     return command
