@@ -151,8 +151,8 @@ def opener_of(function: Any) -> Callable[[], AbstractAsyncContextManager[Any]]:
     if needed:
         raise RegistrationError(f"the lifespan {name} is called without arguments, but requires {', '.join(needed)}")
     is_generator = inspect.isasyncgenfunction(function)
-    said = cast("Any", function)
-    return asynccontextmanager(said) if is_generator else said
+    typed = cast("Any", function)
+    return asynccontextmanager(typed) if is_generator else typed
 
 
 class LifespanProcess(GenServer):

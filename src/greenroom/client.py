@@ -246,8 +246,8 @@ class ClientTools(ClientMethods):
                 except StepsExceeded:
                     problems = await _long_check(promise, reply, server)
                 if problems and held_then:
-                    said = "; ".join(map(str, problems))
-                    raise BadAnswer(f"the reply of {name} does not match its output schema: {said}", problems)
+                    described = "; ".join(map(str, problems))
+                    raise BadAnswer(f"the reply of {name} does not match its output schema: {described}", problems)
                 if problems:
                     promise = NO_SCHEMA
         if into is None:

@@ -67,8 +67,8 @@ class CallbackHandler(ClientHandler):
     def capabilities(self) -> Mapping[str, Any]:
         """The capabilities for which there is a function, and those of the other handler."""
         modes = {"form": self.elicitation, "url": self.url_elicitation}
-        asked: dict[str, Any] = {mode: {} for mode, function in modes.items() if function is not None}
-        own: dict[str, Any] = {"elicitation": asked} if asked else {}
+        modes_with_function: dict[str, Any] = {mode: {} for mode, function in modes.items() if function is not None}
+        own: dict[str, Any] = {"elicitation": modes_with_function} if modes_with_function else {}
         if self.sampling is not None:
             own["sampling"] = {}
         if self.roots is not None:
@@ -252,21 +252,26 @@ class SamplingRequest:
         """The error for a user's refusal: `raise request.refusal()`."""
         return McpError(ErrorCode.USER_REJECTED, message)
 
-    def to_result(self, said: Any) -> dict[str, Any]:
+    def to_result(self, returned: Any) -> dict[str, Any]:
         """The result for the server, from a function's return value. Raises `TypeError` for an invalid one."""
-        if isinstance(said, Message):
-            said = said.content
-        if is_object(said) and "role" in said and "content" in said:
-            whole: dict[str, Any] = to_jsonable(said)
+        if isinstance(returned, Message):
+            returned = returned.content
+        if is_object(returned) and "role" in returned and "content" in returned:
+            whole: dict[str, Any] = to_jsonable(returned)
             return {"model": "unknown", **whole}
-        if not isinstance(said, Sampled):
-            said = self.answer(said)
-        return {name: value for name, value in _of_sampled(said).items() if value is not None}
+        if not isinstance(returned, Sampled):
+            returned = self.answer(returned)
+        return {name: value for name, value in _of_sampled(returned).items() if value is not None}
 
 
-def _of_sampled(said: Sampled) -> dict[str, Any]:
-    model = said.model or "unknown"
-    return {"role": said.role, "content": to_jsonable(said.content), "model": model, "stopReason": said.stop_reason}
+def _of_sampled(returned: Sampled) -> dict[str, Any]:
+    model = returned.model or "unknown"
+    return {
+        "role": returned.role,
+        "content": to_jsonable(returned.content),
+        "model": model,
+        "stopReason": returned.stop_reason,
+    }
 
 
 def _content(content: Any) -> list[dict[str, Any]]:
@@ -368,13 +373,17 @@ class ElicitationRequest(_Elicitation):
             return strange  # an invalid form is the server's mistake: send the answer unchecked
         return strange + validator.errors(answer)
 
-    def to_result(self, said: Any) -> dict[str, Any]:
+    def to_result(self, returned: Any) -> dict[str, Any]:
         """The result for the server, from a function's return value."""
-        if is_object(said):
-            if said.get("action") in ("accept", "decline", "cancel") and said.keys() <= {"action", "content", "_meta"}:
-                return dict(said)
-            said = self.accept(said)
-        answer = elicitation_decision(said, self.accept)
+        if is_object(returned):
+            if returned.get("action") in ("accept", "decline", "cancel") and returned.keys() <= {
+                "action",
+                "content",
+                "_meta",
+            }:
+                return dict(returned)
+            returned = self.accept(returned)
+        answer = elicitation_decision(returned, self.accept)
         return {"action": answer.action} | ({"content": answer.value} if isinstance(answer, Accepted) else {})
 
 
@@ -403,16 +412,16 @@ class UrlElicitationRequest(_Elicitation):
         """The user agreed to open the page."""
         return Accepted(None)
 
-    def to_result(self, said: Any) -> dict[str, Any]:
+    def to_result(self, returned: Any) -> dict[str, Any]:
         """The result for the server, from a function's return value."""
-        return {"action": elicitation_decision(said, self.accept).action}
+        return {"action": elicitation_decision(returned, self.accept).action}
 
 
-def elicitation_decision(said: Any, accept: Any) -> Elicited[Any]:
+def elicitation_decision(returned: Any, accept: Any) -> Elicited[Any]:
     """The user's decision from a function's return value. True accepts, False declines, None cancels. Raises `TypeError` for others."""
-    match said:
+    match returned:
         case Accepted() | Declined() | Dismissed():
-            return said  # pyright: ignore[reportUnknownVariableType] - of anything
+            return returned  # pyright: ignore[reportUnknownVariableType] - of anything
         case True:
             return cast("Elicited[Any]", accept())
         case False:
@@ -420,7 +429,7 @@ def elicitation_decision(said: Any, accept: Any) -> Elicited[Any]:
         case None:
             return Dismissed()
         case _:
-            kind = type(said).__name__
+            kind = type(returned).__name__
             raise TypeError(f"answer with request.accept(…), request.decline() or request.cancel(), not {kind}")
 
 

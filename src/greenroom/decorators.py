@@ -57,8 +57,8 @@ class Decorators:
         words: Any = {**options}
         if "{" in uri:
             _refuse(words, "size", f"{uri} is a template, whose resources differ in size")
-            said = options_of(TemplateOptions, "a resource", {"uri_template": uri, **words})
-            return _registering(self.registry.register_resource_template, name, said)
+            given_options = options_of(TemplateOptions, "a resource", {"uri_template": uri, **words})
+            return _registering(self.registry.register_resource_template, name, given_options)
         _refuse(words, "segments", f"{uri} has no variables")
         exact = options_of(ResourceOptions, "a resource", {"uri": uri, **words})
         return _registering(self.registry.register_resource, name, exact)
@@ -88,13 +88,13 @@ class Decorators:
         The function gets the text typed so far, and returns suggestions.
         """
         reference = reference_of(argument, prompt, template)
-        said = options_of(CompletionOptions, "a completion", dict(options))
-        return _registering(self.registry.register_completion, reference, said)
+        given_options = options_of(CompletionOptions, "a completion", dict(options))
+        return _registering(self.registry.register_completion, reference, given_options)
 
 
-def _registering(register: Callable[..., None], name: Any, said: object) -> Callable[[F], F]:
+def _registering(register: Callable[..., None], name: Any, given_options: object) -> Callable[[F], F]:
     def decorate(function: F) -> F:
-        register(name_of(name, function), function, said, replace=False)
+        register(name_of(name, function), function, given_options, replace=False)
         return function
 
     return decorate

@@ -43,7 +43,7 @@ def suggests(what: str, elsewhere: Mapping[str, str] | None = None, otherwise: s
 
     def decorate(made: Named) -> Named:
         function: Any = getattr(made, "__init__") if isinstance(made, type) else made  # noqa: B009 - whichever it has
-        # Read from the code object: this runs at import, and `inspect.signature` would import inspect and take a hundred times as long.
+        # Read from the code object: this runs at import, and `inspect.signature` would import inspect (6 ms) and take ten times as long.
         code = function.__code__
         known = tuple(each for each in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if each != "self")
         names = frozenset(known)

@@ -107,12 +107,12 @@ def _from_router(
     name = word.__name__
 
     @wraps(word)
-    async def asked(self: Host, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call_router(self: Host, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self.check_open()
         ask: Callable[P, Coroutine[Any, Any, T]] = getattr(self.router, name)
         return await ask(*args, **kwargs)
 
-    return asked
+    return call_router
 
 
 @suggests(
@@ -286,8 +286,8 @@ class Host(HostFiles):
         """
         if self._opens:
             raise ConfigError("call admit_guests before the host is opened")
-        asked, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
-        listener = GuestListener(asked, key, address=address, most_guests=most_guests, name=name)
+        services, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
+        listener = GuestListener(services, key, address=address, most_guests=most_guests, name=name)
         self._guest_listeners.append(listener)
         return listener
 

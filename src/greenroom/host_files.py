@@ -111,10 +111,12 @@ class HostFiles:
         sync = ConfigSync(
             config, again, settings=settings, sign_in=signs_in, watch=every, allows_by_default=consent is None
         )
-        asked = Consent() if consent is None else consent
-        follows = consent is None or not asked.permissions
+        chosen_consent = Consent() if consent is None else consent
+        follows = consent is None or not chosen_consent.permissions
         made: Any = cls
-        host: Self = made(sync.initial_specs(), consent=asked, limits=config.limits, settings=settings, **options)
+        host: Self = made(
+            sync.initial_specs(), consent=chosen_consent, limits=config.limits, settings=settings, **options
+        )
         host._config_sync, host._follows = sync, follows
         sync.attach(cast("Any", host), host._apply_config)
         host._apply_config(sync.config)

@@ -197,8 +197,8 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
     except (ActorError, NotLoaded, SocketHandoverFailed) as error:
         cause = worker_error(error)
         ours = isinstance(cause, GreenroomError)  # such errors explain themselves
-        said = str(cause) if ours else f"{type(cause).__name__}: {cause}"
-        sys.exit(f"greenroom: no worker could be started: {said}")
+        text = str(cause) if ours else f"{type(cause).__name__}: {cause}"
+        sys.exit(f"greenroom: no worker could be started: {text}")
     finally:
         binding.close()
 

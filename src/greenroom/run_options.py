@@ -154,16 +154,16 @@ def grace_periods(config: HttpConfig, grace: float | None) -> tuple[HttpConfig, 
 
     If either setting is None, the other one decides.
     """
-    asked = config.drain_grace
+    drain_grace = config.drain_grace
     if grace is None:
-        grace = program_runner.GRACE if asked is None else program_runner.grace_with_calls(asked)
-    elif asked is not None and asked > grace:
+        grace = program_runner.GRACE if drain_grace is None else program_runner.grace_with_calls(drain_grace)
+    elif drain_grace is not None and drain_grace > grace:
         raise ConfigError(
-            f"drain_grace={asked:g} is longer than grace={grace:g}, when the program ends: write grace={asked:g} alone, "
+            f"drain_grace={drain_grace:g} is longer than grace={grace:g}, when the program ends: write grace={drain_grace:g} alone, "
             "and calls have as long as it allows"
         )
     most = program_runner.grace_of_calls(grace)
-    return replace(config, drain_grace=most if asked is None else min(asked, most)), grace
+    return replace(config, drain_grace=most if drain_grace is None else min(drain_grace, most)), grace
 
 
 def bind_sockets(config: HttpConfig) -> Binding:

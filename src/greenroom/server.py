@@ -130,8 +130,8 @@ class Server(Decorators):
                 f"hooks must be Hooks(init=…, around=…), one value with a function for each, not {hooks!r}"
             )
         check_store(task_store)
-        said: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
-        given = {word: value for word, value in said.items() if value is not None}
+        fields: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
+        given = {word: value for word, value in fields.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
         self._auth_gate = auth_gate_of(auth, required_scopes)
         self._catalogue = CatalogueRef()
@@ -554,11 +554,11 @@ class Server(Decorators):
         found = [
             (node, ref) for node in nodes if (ref := find_eliciting_session(node, company, elicitation_id)) is not None
         ]
-        told, others = ElicitationDone(elicitation_id), company.other_nodes
+        message, others = ElicitationDone(elicitation_id), company.other_nodes
         if others is not None and not found:
             tell = partial(others.completed, elicitation_id)
             return any(node.call_from_thread(node.context.run, tell) for node in nodes)
-        return any(node.call_from_thread(node.context.run, lambda ref=ref: ref.send(told)) for node, ref in found)
+        return any(node.call_from_thread(node.context.run, lambda ref=ref: ref.send(message)) for node, ref in found)
 
     def _changed(self, kind: Kind) -> None:
         company = self.company

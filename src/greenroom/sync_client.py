@@ -41,8 +41,8 @@ def _blocking(
 
     @wraps(word)
     def waiting(self: SyncMethods, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        asked: Callable[P, Coroutine[Any, Any, T]] = getattr(self._methods, name)
-        return self._node.run(asked, *args, **kwargs)
+        method: Callable[P, Coroutine[Any, Any, T]] = getattr(self._methods, name)
+        return self._node.run(method, *args, **kwargs)
 
     return waiting
 

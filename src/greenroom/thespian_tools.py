@@ -38,7 +38,7 @@ def register_actor_tool(  # noqa: PLR0913 - as the server's method
     """Register the tool; returns the child that ends the actor with the server. Raises `RegistrationError`."""
     name = name_of(name, request)
     what = f"tool {name!r}"
-    said = options_of(ToolOptions, "a tool", options)
+    given_options = options_of(ToolOptions, "a tool", options)
     if not callable(request):
         raise RegistrationError(
             f"{what}: request={request!r} cannot be called: give the message's class, or a function that makes one"
@@ -47,20 +47,20 @@ def register_actor_tool(  # noqa: PLR0913 - as the server's method
         raise RegistrationError(
             f"{what}: reply={reply!r} cannot be called: give a function that takes the actor's reply"
         )
-    if said.isolation not in (None, "thread"):
+    if given_options.isolation not in (None, "thread"):
         raise RegistrationError(f"{what}: a tool of a Thespian actor waits in a thread: leave isolation out")
     if not (hasattr(system, "private") and hasattr(system, "ask")):
         raise RegistrationError(f"{what}: {system!r} is no ActorSystem: give the one in which the actor runs")
     try:
-        asked = ForeignActor(system, actor)
-        timeout = TIMEOUT if said.timeout is None else said.timeout
-        function = tool_function(asked, request, reply, timeout)
+        foreign_actor = ForeignActor(system, actor)
+        timeout = TIMEOUT if given_options.timeout is None else given_options.timeout
+        function = tool_function(foreign_actor, request, reply, timeout)
     except (TypeError, BadHint) as error:
         raise RegistrationError(f"{what}: {error}") from error
     registry.register_tool(
-        name, function, replace(said, timeout=timeout + SLACK if timeout > 0 else timeout), replace=False
+        name, function, replace(given_options, timeout=timeout + SLACK if timeout > 0 else timeout), replace=False
     )
-    return cleanup_spec(asked, name)
+    return cleanup_spec(foreign_actor, name)
 
 
 # --- The tool's function: arguments become the actor's message, and its reply the result.

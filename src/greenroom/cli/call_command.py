@@ -256,13 +256,13 @@ async def _resource_uri(client: Client, resource: str, words: Sequence[str]) -> 
             return expand(template.uri_template, _words_in_order(template.uri_template, words))
     if words:
         raise UsageError(f"{resource!r} is not a template and takes no values")
-    there = await client.list_resources()
-    for each in there:
+    resources = await client.list_resources()
+    for each in resources:
         if resource in (each.name, each.title, each.uri):
             return each.uri
     if ":" in resource:
         return resource  # servers need not list all of their URIs, so this one is tried
-    names = [each.name for each in there] + [each.name for each in await client.list_resource_templates()]
+    names = [each.name for each in resources] + [each.name for each in await client.list_resource_templates()]
     raise UsageError(unlisted_text("resource", resource, names))
 
 
@@ -329,8 +329,8 @@ async def _check_prompt(client: Client, name: str, arguments: Mapping[str, str])
         raise UsageError(unlisted_text("prompt", name, prompts)) from None
     known = {each.name: each for each in prompts[name].arguments}
     if strange := [each for each in arguments if each not in known]:
-        there = ", ".join(map(visible, known)) or "none"
-        raise UsageError(f"{name} has no argument {strange[0]!r}; it has {there}") from None
+        choices = ", ".join(map(visible, known)) or "none"
+        raise UsageError(f"{name} has no argument {strange[0]!r}; it has {choices}") from None
     if missing := [each.name for each in known.values() if each.required and each.name not in arguments]:
         raise UsageError(f"{name} needs {', '.join(f'{visible(each)}=…' for each in missing)}") from None
 

@@ -77,8 +77,8 @@ def _suite_command(suite: str | None) -> list[str]:
     version = "" if node is None else _node_version(node)
     major = version.strip().removeprefix("v").partition(".")[0]
     if not major.isdigit() or int(major) < NODE:
-        there = f"this is {version.strip()}" if version else "Node is not installed"
-        raise CommandFailed(UNREACHABLE, f"the official suite needs Node {NODE} or newer, and {there}")
+        present = f"this is {version.strip()}" if version else "Node is not installed"
+        raise CommandFailed(UNREACHABLE, f"the official suite needs Node {NODE} or newer, and {present}")
     if suite is not None:
         assert node is not None
         if not Path(suite).exists():

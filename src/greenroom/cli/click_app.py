@@ -377,12 +377,12 @@ def complete_files(begun: str) -> list[str]:
     """The Python files and folders whose path starts with `begun`; none if the folder cannot be read."""
     folder, name = os.path.split(begun)
     try:
-        there = sorted(os.scandir(folder or "."), key=lambda each: each.name)
+        entries = sorted(os.scandir(folder or "."), key=lambda each: each.name)
     except OSError:
         return []
     found = [
         os.path.join(folder, each.name) + ("" if each.is_file() else os.sep)  # noqa: PTH118 - as it was typed, without ./
-        for each in there
+        for each in entries
         if each.name.startswith(name)
         and (name.startswith(".") or not each.name.startswith((".", "__")))
         and (each.is_dir() or (each.name.endswith(".py") and each.name.isprintable()))

@@ -33,10 +33,10 @@ def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> i
     from greenroom.config.mistakes import RULES_UNREADABLE  # noqa: PLC0415 - not for help
 
     found = _read(files if config is None else (*files, config))
-    there = [str(file) for file in found.files if file.exists()]
+    existing = [str(file) for file in found.files if file.exists()]
     mistakes = [
-        one for one in found.mistakes if there or one != RULES_UNREADABLE
-    ]  # without any file there are no rules
+        one for one in found.mistakes if existing or one != RULES_UNREADABLE
+    ]  # without any file existing are no rules
     mistakes += _missing_programs(found)
     good = found.good and not any(one.field == "command" and not one.harmless for one in mistakes)
     if json:
@@ -44,11 +44,11 @@ def check(*, files: Sequence[Path], config: Path | None = None, json: bool) -> i
         return OK if good else CONFIG
     for one in mistakes:
         echo(styled(visible(str(one)), "odd" if one.harmless else "bad"))
-    if not there and found.good:
+    if not existing and found.good:
         echo(f"no configuration found: create {' or '.join(map(str, found.files))}")
     elif good:
         count = len(found.servers)
-        echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(there)}: no mistakes", "good"))
+        echo(styled(f"{count} server{'' if count == 1 else 's'} in {', '.join(existing)}: no mistakes", "good"))
     return OK if good else CONFIG
 
 
@@ -118,12 +118,12 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     configure_logging()
     found = _read([config] if config is not None else [])
     names = [*tools]
-    asked = [name for name in names if ":" in name or name.startswith("Elicit(")]
-    if strange := [name for name in names if name not in asked and name not in found.servers]:
+    tool_names = [name for name in names if ":" in name or name.startswith("Elicit(")]
+    if strange := [name for name in names if name not in tool_names and name not in found.servers]:
         raise UsageError(f"{strange[0]!r} is neither a server nor server:tool")
     servers = [name for name in found.enabled if not names or name in names]
     decided: dict[str, RuleDecision] = {}
-    for name in asked:
+    for name in tool_names:
         if name.startswith("Elicit("):
             server = name.removeprefix("Elicit(").removesuffix(")")
             _check_server_known(server, found)
@@ -133,7 +133,7 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
             _check_server_known(server, found)
             decided[name] = found.permissions.of_tool(server, tool)
     away: Mapping[str, str] = {}
-    if servers and len(asked) < max(1, len(names)):
+    if servers and len(tool_names) < max(1, len(names)):
         from greenroom.config.sign_in import default_sign_in  # noqa: PLC0415 - as above
 
         sign_in = default_sign_in(found.oauth_port, named=config is not None)

@@ -159,12 +159,12 @@ async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list
 
 def _print_line(word: str, each: Mapping[str, Any]) -> None:
     name = str(each.get("uri") or each.get("uriTemplate") or each.get("name"))
-    asked: Any = each.get("arguments")
+    arguments: Any = each.get("arguments")
     beside = {
         "tools": arguments_text(each.get("inputSchema")),
         "prompts": ", ".join(
             f"{one.get('name')}{'' if one.get('required') else '?'}"
-            for one in (asked if is_array(asked) else ())
+            for one in (arguments if is_array(arguments) else ())
             if is_object(one)
         ),
     }.get(word, str(each.get("name") or ""))
@@ -310,8 +310,8 @@ def _entry_oddities(word: str, key: str, where: str, one: Any) -> Iterator[Oddit
     if not one.get("name"):
         yield Oddity("wrong", where, "it has no name")
     yield from _description_oddities(where, one, needed=is_prompt)
-    asked: Any = one.get("arguments") if is_prompt else ()
-    for argument in asked if is_array(asked) else ():
+    arguments: Any = one.get("arguments") if is_prompt else ()
+    for argument in arguments if is_array(arguments) else ():
         if is_object(argument) and not argument.get("description"):
             yield Oddity("odd", where, f"the argument {argument.get('name')} has no description: add one")
 

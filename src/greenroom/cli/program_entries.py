@@ -188,8 +188,8 @@ def _codex_entry(server: ServerConfig, host: ServerProgram, left: Sequence[str])
 
 
 def _inherited_variables(server: ServerConfig, host: ServerProgram) -> dict[str, str]:
-    there = {name: os.environ[name] for name in server.inherit if name in os.environ}
-    return {name: value if host.variable is None else host.variable % name for name, value in there.items()}
+    inherited = {name: os.environ[name] for name in server.inherit if name in os.environ}
+    return {name: value if host.variable is None else host.variable % name for name, value in inherited.items()}
 
 
 class _VariableWriter:
@@ -387,13 +387,13 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 def toml_with_entry(text: str, path: Path, key: str, name: str, entry: Mapping[str, Any] | None) -> str:
     """The text with this entry in table `key`, or without it if `entry` is None. Raises `CommandFailed` if the file has to be edited by hand."""
     before = parsed_toml(text, path)
-    there = before.get(key, {})
-    if not is_object(there):
+    servers = before.get(key, {})
+    if not is_object(servers):
         raise CommandFailed(CONFIG, f"{path}: {key} has to be a table: correct the file first; nothing was written")
-    wanted_table = {each: value for each, value in there.items() if each != name}
+    wanted_table = {each: value for each, value in servers.items() if each != name}
     if entry is not None:
         wanted_table[name] = entry
-    kept = _without_table(text, key, name) if name in there else text
+    kept = _without_table(text, key, name) if name in servers else text
     if entry is not None:
         kept = f"{kept.rstrip()}\n\n{toml_table(key, name, entry)}" if kept.strip() else toml_table(key, name, entry)
     try:

@@ -285,8 +285,8 @@ def gateway_from_file(file: Path, only: Sequence[str] = ()) -> Server:
         raise UsageError(f"--config: the file {file} does not exist")
     found = read(file)
     if strange := [each for each in only if each not in found.enabled and each not in found.failed]:
-        there = known_servers(strange[0], [*found.enabled, *found.failed])
-        raise UsageError(f"--only: {file} has no server {strange[0]!r}; {there}")
+        hint = known_servers(strange[0], [*found.enabled, *found.failed])
+        raise UsageError(f"--only: {file} has no server {strange[0]!r}; {hint}")
     wrong = [one for one in found.mistakes if not one.harmless and (not only or one.server in (None, *only))]
     if wrong and not any(not only or each in only for each in found.enabled):
         raise BadConfig(wrong)

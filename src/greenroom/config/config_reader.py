@@ -126,9 +126,9 @@ class _ConfigReader:
         self._entries: dict[str, ServerEntry] = {}
         self._rules: list[Rule] = []
         self._strict_rules: dict[str, tuple[Rule, ...]] = {}
-        """The user's deny and ask rules of servers that a project's file has replaced,"""
+        """The user's deny and ask rules of servers that a project's file has replaced."""
         self._allowed = False
-        """and whether such a server had allow rules."""
+        """Whether such a replaced server had allow rules."""
         self._doubtful = False
         """Whether a part that may hold deny rules could not be read."""
         self._environment, self._mistakes = Environment.of(variables)

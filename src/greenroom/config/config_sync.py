@@ -338,7 +338,10 @@ class _Retry(NamedTuple):
 
 
 class Reconciler(GenServer):
-    """Starts a job for each server that is not in its configured state. Gets `Down` of its jobs, its timers, and calls of `reload`."""
+    """Starts a job for each server that is not in its configured state.
+
+    It gets `Down` of its jobs, its retry timers, `settle` from `ConfigSync.reload`, and `reconcile` from the watcher.
+    """
 
     traps_exit: ClassVar[bool] = True
 
@@ -446,9 +449,9 @@ if TYPE_CHECKING:
     FileStats: TypeAlias = tuple[tuple[str, int, int, int, int] | None, ...]
 
 _QUIET_FOR: Final = 0.2
-"""The files are read after this many seconds without a change,"""
+"""The files are read after this many seconds without a change."""
 _LONGEST_WAIT: Final = 2.0
-"""and at the latest after this many seconds."""
+"""The files are read at the latest this many seconds after a change."""
 
 
 class _LookNow(NamedTuple):
@@ -456,7 +459,7 @@ class _LookNow(NamedTuple):
 
 
 class FileWatcher(GenServer):
-    """Checks the files at an interval, and tells the reconciler about a new configuration. It gets its own timer messages only."""
+    """Checks the files at an interval, and tells the reconciler about a new configuration. It gets only its own timer messages."""
 
     def __init__(self, sync: ConfigSync, every: float) -> None:
         """`every` is the interval between two checks, in seconds."""

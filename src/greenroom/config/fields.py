@@ -268,9 +268,9 @@ class TableType:
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names of other programs for a field, used for hints."""
     cross_check: Callable[[Mapping[str, Any], KeyPath, MistakeCollector], None] | None = None
-    """Checks combinations of fields;"""
+    """Checks combinations of fields."""
     cross_schema: tuple[dict[str, Any], ...] = ()
-    """the same checks as JSON Schema."""
+    """The checks of `cross_check` as JSON Schema."""
     expected: str = "a table"
 
     def schema(self) -> dict[str, Any]:

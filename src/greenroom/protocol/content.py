@@ -326,8 +326,8 @@ def uses_tools(params: Mapping[str, Any]) -> bool:
     if params.get("tools") is not None or params.get("toolChoice") is not None:
         return True
     messages: Any = params.get("messages")
-    said = [one.get("content") for one in messages if is_object(one)] if is_array(messages) else []
-    blocks = [block for content in said for block in (content if is_array(content) else [content])]
+    contents = [one.get("content") for one in messages if is_object(one)] if is_array(messages) else []
+    blocks = [block for content in contents for block in (content if is_array(content) else [content])]
     return any(is_object(block) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
 
 

@@ -101,7 +101,7 @@ class _DocstringParser:
             self._name([str(found[1])], found[2])
         return found is not None
 
-    def _name(self, names: list[str], said: str) -> None:
+    def _name(self, names: list[str], description: str) -> None:
         self._entries = names
         for name in names:
-            self.names[name] = said
+            self.names[name] = description

@@ -93,14 +93,14 @@ def parse_answer(kind: Any, content: Any) -> Any:
     An optional field that is null counts as left out, as several clients send it. Fields that the form does not have are dropped.
     """
     form = form_of(kind)
-    asked = form["properties"]
-    if content is None and not asked:
+    properties = form["properties"]
+    if content is None and not properties:
         content = {}
     if not is_object(content):
         raise Mismatch([ValidationProblem((), ProblemReason("the answer must be an object", "type_mismatch"))])
     required = form.get("required", ())
     given = {
-        name: value for name, value in content.items() if name in asked and (value is not None or name in required)
+        name: value for name, value in content.items() if name in properties and (value is not None or name in required)
     }
     from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
 
@@ -130,8 +130,8 @@ def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: 
             if any(part.value is datetime for part in parts_of(hint)):
                 field["format"] = "date-time"
         field = {"type": kind, **field}
-    said = {one: schema[one] for one in ("title", "description", "default") if schema.get(one) is not None}
-    return {**field, **said}
+    shared = {one: schema[one] for one in ("title", "description", "default") if schema.get(one) is not None}
+    return {**field, **shared}
 
 
 def _unwrapped(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -361,10 +361,10 @@ def _check_field(what: str, field: Any) -> None:
     kind = field.get("type") if is_object(field) else None
     if not isinstance(kind, str) or kind not in ALLOWED_MEMBERS:
         raise BadHint(f"{what} has the type {kind!r}; it must be one of {', '.join(ALLOWED_MEMBERS)}")
-    told = next(
+    allowed_members = next(
         (allowed for name, allowed in _OF_CHOICES.items() if kind == "string" and name in field), ALLOWED_MEMBERS[kind]
     )
-    if strange := sorted(map(str, field.keys() - told - _COMMON_MEMBERS)):
+    if strange := sorted(map(str, field.keys() - allowed_members - _COMMON_MEMBERS)):
         raise BadHint(f"{what} says {', '.join(strange)}, which forms do not have")
     for name in _TEXTS:
         if not isinstance(field.get(name, ""), str):
@@ -394,13 +394,13 @@ def _check_items(what: str, items: Any, field: Mapping[str, Any]) -> None:
         raise BadHint(f"{what} has items without choices: they need an enum, or an anyOf with titles")
     if "anyOf" in items:
         choices = _check_titled(what, items["anyOf"])
-        told = {"anyOf"}
+        allowed = {"anyOf"}
     else:
         choices = _check_choices(what, items["enum"])
-        told = {"type", "enum"}
+        allowed = {"type", "enum"}
         if items.get("type") != "string":
             raise BadHint(f'{what}: its items must have {{"type": "string"}}')
-    if items.keys() - told:
+    if items.keys() - allowed:
         raise BadHint(f"{what}: its items must be choices only")
     if field.get("minItems", 0) > len(choices):
         raise BadHint(f"{what} requires more choices than it has")

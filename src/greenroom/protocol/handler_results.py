@@ -355,8 +355,8 @@ def prompt_result(value: Any, description: str | None = None) -> dict[str, Any]:
             result = prompt_result(value["messages"], value.get("description") or description)
             result = _with_meta(result, value.get("_meta"))
         case _:
-            said = [said for item in (value if is_array(value) else (value,)) for said in _messages(item)]
-            result = {"description": description, "messages": said} if description else {"messages": said}
+            messages = [one for item in (value if is_array(value) else (value,)) for one in _messages(item)]
+            result = {"description": description, "messages": messages} if description else {"messages": messages}
     return _with_meta(result, meta)
 
 
@@ -405,16 +405,16 @@ def completion_result(value: Any) -> dict[str, Any]:
 
 def _completion_values(value: Any) -> tuple[Any, int | None, bool | None]:
     """The values, the total and whether there are more."""
-    said: Any = value
+    counts: Any = value
     if isinstance(value, Completion):
         return value.values, value.total, value.has_more
     if is_array(value) and len(value) == 2 and is_array(value[0]) and is_object(value[1]):  # noqa: PLR2004 - values and more
-        value, said = value
+        value, counts = value
     elif is_object(value):
         value = value.get("values")
-    if not is_object(said):
+    if not is_object(counts):
         return () if value is None else value, None, None
-    total, more = said.get("total"), said.get("hasMore", said.get("has_more"))
+    total, more = counts.get("total"), counts.get("hasMore", counts.get("has_more"))
     if not (total is None or type(total) is int) or not (more is None or isinstance(more, bool)):
         raise UnserializableResult("a completion returned a total that is no integer, or a has_more that is no boolean")
     return () if value is None else value, total, more

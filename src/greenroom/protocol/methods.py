@@ -214,11 +214,11 @@ def check_params(method: Method | str, params: dict[str, Any]) -> Any:
     return shaped
 
 
-def check_progress(said: object) -> None:
+def check_progress(progress: object) -> None:
     """Refuse a function where a flag is expected: it would never be called. Raises `LocalProtocolError`."""
-    if not isinstance(said, bool):
+    if not isinstance(progress, bool):
         raise LocalProtocolError(
-            f"progress must be True or False (whether to ask for it), not {said!r}: follow it with `async for step in call.progress()` of the "
+            f"progress must be True or False (whether to ask for it), not {progress!r}: follow it with `async for step in call.progress()` of the "
             "call that start_tool returns, or give the function to call_tool(…, on_progress=…)"
         )
 

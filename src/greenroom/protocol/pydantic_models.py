@@ -91,11 +91,11 @@ def schema(
 
 def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
     """Convert a peer's value without coercion. Raises `ValueError` with all problems."""
-    asked: Any = kind
-    name = "value" if is_pydantic_hint(kind) else str(asked.__name__)
+    model: Any = kind
+    name = "value" if is_pydantic_hint(kind) else str(model.__name__)
     if not ours and _is_too_large(value):
         raise ValueError(f"more than {MOST} strings, lists and objects, which is too much for a {name}")
-    validate: Callable[..., Any] = asked.adapter.validate_json if is_pydantic_hint(kind) else asked.model_validate_json
+    validate: Callable[..., Any] = model.adapter.validate_json if is_pydantic_hint(kind) else model.model_validate_json
     try:
         return validate(msgspec.json.encode(value), strict=True)
     except ValidationError as error:
@@ -106,8 +106,8 @@ def from_json(kind: Any, value: Any, *, ours: bool = False) -> Any:
 
 def _problem_text(error: ValidationError) -> str:
     """The reasons with their places, without the values, which may be secrets."""
-    said = ((path_text(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False))
-    return "; ".join(f"{where}: {what}" if where else what for where, what in said)
+    reasons = ((path_text(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False))
+    return "; ".join(f"{where}: {what}" if where else what for where, what in reasons)
 
 
 def _is_too_large(value: Any) -> bool:
@@ -160,35 +160,35 @@ def validate_and_serialize(adapter: TypeAdapter[Any], value: Any, in_json: Calla
 # --- hints that pydantic checks as a whole
 
 
-def is_special(said: Any) -> bool:
+def is_special(meta: Any) -> bool:
     """Whether metadata of `Annotated`, or a type, is understood by pydantic alone. Models are not included."""
-    if isinstance(said, FieldInfo):
-        return not is_simple(said)
-    if is_model(said) or is_pydantic_hint(said):
+    if isinstance(meta, FieldInfo):
+        return not is_simple(meta)
+    if is_model(meta) or is_pydantic_hint(meta):
         return False
-    if isinstance(said, type):
-        kind: Any = said
+    if isinstance(meta, type):
+        kind: Any = meta
         ours = is_dataclass(kind) and hasattr(kind, "__pydantic_validator__")
         return ours or _package(kind) in _PACKAGES or hasattr(kind, "__get_pydantic_core_schema__")
-    inside = _package(said if hasattr(said, "__value__") else type(said)) in _PACKAGES
-    return inside or hasattr(said, "__get_pydantic_core_schema__") or hasattr(said, "__get_pydantic_json_schema__")
+    inside = _package(meta if hasattr(meta, "__value__") else type(meta)) in _PACKAGES
+    return inside or hasattr(meta, "__get_pydantic_core_schema__") or hasattr(meta, "__get_pydantic_json_schema__")
 
 
-def is_field(said: Any) -> bool:
+def is_field(meta: Any) -> bool:
     """Whether the value is a `Field(…)`."""
-    return isinstance(said, FieldInfo)
+    return isinstance(meta, FieldInfo)
 
 
 def is_simple(field: FieldInfo) -> bool:
     """Whether msgspec supports all of a `Field` inside a hint."""
-    said = {name for name, value in _field_attributes(field).items() if value is not None}
-    return said <= _SIMPLE | {"annotation"} and all(map(_is_limit, field.metadata))
+    attributes = {name for name, value in _field_attributes(field).items() if value is not None}
+    return attributes <= _SIMPLE | {"annotation"} and all(map(_is_limit, field.metadata))
 
 
-def _is_limit(said: Any) -> bool:
-    if _package(type(said)) == "annotated_types":
+def _is_limit(meta: Any) -> bool:
+    if _package(type(meta)) == "annotated_types":
         return True
-    words = getattr(said, "__dict__", {})
+    words = getattr(meta, "__dict__", {})
     return set(words) == {"pattern"} and isinstance(words["pattern"], str)
 
 
@@ -220,8 +220,8 @@ def _adapter_of(hint: Any) -> TypeAdapter[Any]:
 def _in_pydantic_terms(hint: Any) -> Any:
     """The hint with other libraries' metadata (a string, `Doc`, `msgspec.Meta`) in pydantic's terms, which ignores theirs."""
     if get_origin(hint) is Annotated:
-        inner, *said = get_args(hint)
-        words = [FieldInfo(**_translated_annotations(one)) if _translated_annotations(one) else one for one in said]
+        inner, *metadata = get_args(hint)
+        words = [FieldInfo(**_translated_annotations(one)) if _translated_annotations(one) else one for one in metadata]
         made: Any = _in_pydantic_terms(inner)
         for word in words:
             made = Annotated[made, word]
@@ -229,14 +229,14 @@ def _in_pydantic_terms(hint: Any) -> Any:
     return hint
 
 
-def _translated_annotations(said: Any) -> dict[str, Any]:
-    if isinstance(said, str):
-        return {"description": said}
-    if type(said).__name__ == "Doc":
-        return {"description": said.documentation}
-    if isinstance(said, msgspec.Meta):
-        words = {name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(said, name)) is not None}
-        return words | ({"json_schema_extra": said.extra_json_schema} if said.extra_json_schema else {})
+def _translated_annotations(meta: Any) -> dict[str, Any]:
+    if isinstance(meta, str):
+        return {"description": meta}
+    if type(meta).__name__ == "Doc":
+        return {"description": meta.documentation}
+    if isinstance(meta, msgspec.Meta):
+        words = {name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(meta, name)) is not None}
+        return words | ({"json_schema_extra": meta.extra_json_schema} if meta.extra_json_schema else {})
     return {}
 
 
@@ -309,14 +309,14 @@ def _check_attributes(field: FieldInfo) -> None:
 
 def _field_attributes(field: FieldInfo) -> Mapping[str, Any]:
     """The attributes that were written in `Field(…)`."""
-    said: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not show which were set
-    return said
+    attributes: Mapping[str, Any] = cast("Any", field)._attributes_set  # noqa: SLF001 - the public attributes do not show which were set
+    return attributes
 
 
 def _hint_without_field(hint: Any, default: Any) -> Any:
     """The hint with the constraints of its values; names and defaults belong to the parameter."""
-    inner, said = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-    for one in (*said, *((default,) if isinstance(default, FieldInfo) else ())):
+    inner, metadata = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
+    for one in (*metadata, *((default,) if isinstance(default, FieldInfo) else ())):
         if not isinstance(one, FieldInfo):
             inner = Annotated[inner, one]
         elif (left := _value_constraints(one)) is not None:

@@ -156,7 +156,7 @@ def _read_struct(shape: type[W], value: Mapping[str, Any]) -> W | str:
 
 def text_of(blocks: Sequence[Any]) -> str:
     """All text in blocks, including embedded resources."""
-    return "\n".join(said for block in blocks if (said := _block_text(block)) is not None)
+    return "\n".join(text for block in blocks if (text := _block_text(block)) is not None)
 
 
 def _block_text(block: Any) -> str | None:
@@ -219,8 +219,8 @@ class PromptReply(PromptResult):
 
 def read_prompt(result: Mapping[str, Any]) -> PromptReply:
     """Read a `prompts/get` result."""
-    said = _list("prompts/get", "messages", result)
-    return PromptReply([read_message(one) for one in said], _text(result.get("description")), _meta(result), result)
+    messages = _list("prompts/get", "messages", result)
+    return PromptReply([read_message(one) for one in messages], _text(result.get("description")), _meta(result), result)
 
 
 def read_message(value: Any) -> Message:

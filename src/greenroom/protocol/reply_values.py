@@ -93,15 +93,15 @@ def _from_content(reply: ToolReply, kind: Any, name: str) -> Any:
                 return msgspec.to_builtins(data)
             case _:
                 pass
-    said = text_of(reply.content)
-    if not said:
+    text = text_of(reply.content)
+    if not text:
         return None
     try:
-        return decode_checked(said)
+        return decode_checked(text)
     except msgspec.DecodeError:
         if kind_accepts_text(kind):
-            return said
-        shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+            return text
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         wrong = ValidationProblem(
             (), ProblemReason(f"the tool returned text that is no JSON: {shown!r}", "type_mismatch")
         )

@@ -153,8 +153,8 @@ def _block(value: Any, version: str) -> Any:
             name = f"urn:sha256:{sha256(data.encode()).hexdigest()}"
             return {"type": "resource", "resource": {"uri": name, "mimeType": value.get("mimeType"), "blob": data}}
         case "resource_link":
-            said = [value.get("title") or value.get("name"), value.get("description"), value.get("uri")]
-            return {"type": "text", "text": "\n".join(str(one) for one in said if one)}
+            texts = [value.get("title") or value.get("name"), value.get("description"), value.get("uri")]
+            return {"type": "text", "text": "\n".join(str(one) for one in texts if one)}
         case _:
             return {"type": "text", "text": msgspec.json.encode(value).decode()}
 

@@ -136,7 +136,7 @@ class SchemaNode:
     def fits(self, value: Any, meter: StepMeter, seen: EvaluatedMembers | None = None) -> bool:
         """Whether a value is valid; only then its evaluated members count. Raises `StepsExceeded`."""
         entry = self._table.get(value.__class__)
-        # The case of most negative results in unions, without the exception: that would take four times as long.
+        # Most negative results in unions are wrong types. They return here, because an exception takes four times as long.
         if entry is not None and entry[1] is None:
             meter.spend(1)
             return False

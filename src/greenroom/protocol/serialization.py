@@ -413,16 +413,21 @@ def library_schema(kind: Any) -> dict[str, Any] | None:
         if issubclass(kind, pandas.Series):
             return {"type": ["array", "object"]}
     if (numpy := sys.modules.get("numpy")) is not None:
-        for name, said in (("ndarray", "array"), ("bool_", "boolean"), ("integer", "integer"), ("floating", "number")):
+        for name, json_type in (
+            ("ndarray", "array"),
+            ("bool_", "boolean"),
+            ("integer", "integer"),
+            ("floating", "number"),
+        ):
             if issubclass(kind, getattr(numpy, name)):
-                return {"type": said}
-    for bases, said in _SAID:
+                return {"type": json_type}
+    for bases, json_type in _JSON_TYPES:
         if issubclass(kind, bases) and kind not in bases and not issubclass(kind, Enum):
-            return {"type": said}
+            return {"type": json_type}
     return None
 
 
-_SAID: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
+_JSON_TYPES: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
     ((str, datetime, date, time, timedelta, UUID), "string"),
     ((int,), "integer"),
     ((float,), "number"),

@@ -90,8 +90,8 @@ class PinReport(NamedTuple):
         return all(one.kind == "same" for one in self.findings.values())
 
     def __str__(self) -> str:
-        told = [str(one) for _, one in sorted(self.findings.items()) if one.kind != "same"]
-        return "; ".join(told) or "all tools are as they were pinned"
+        changes = [str(one) for _, one in sorted(self.findings.items()) if one.kind != "same"]
+        return "; ".join(changes) or "all tools are as they were pinned"
 
 
 def tool_hash(tool: Mapping[str, Any], name: str | None = None) -> str:

@@ -104,7 +104,7 @@ def parameters_of(
     `names` are further names that hints may use, for functions defined inside other functions.
     """
     called = name_of(function)
-    said = parse_docstring(docstring_of(function)).names
+    descriptions = parse_docstring(docstring_of(function)).names
     found: list[Parameter] = []
     for parameter in _signature(function).parameters.values():
         if parameter.name in skip or parameter.name in _bound_by_keyword(function):
@@ -121,7 +121,7 @@ def parameters_of(
                     f"{called}: {parameter.name} is positional-only, and arguments come by name; remove the `/`"
                 )
             case _:
-                found.append(_parameter_of(function, parameter, names, said.get(parameter.name, "")))
+                found.append(_parameter_of(function, parameter, names, descriptions.get(parameter.name, "")))
     for one in found:
         if sum(one.wire == other.wire for other in found) > 1:
             raise BadHint(f"{called}: two parameters are called {one.wire} by peers; change the alias of one of them")
@@ -191,14 +191,14 @@ def _parameter_of(
     pydantic_models = loaded_pydantic()
     if pydantic_models is not None:
         try:
-            said = pydantic_models.field_settings_of(hint, default)
+            settings = pydantic_models.field_settings_of(hint, default)
         except pydantic_models.UnusableField as error:
             raise BadHint(f"{where}: {error}") from error
-        if said is not None:
-            hint, alias, make, checks = said.hint, said.alias, said.make_default, said.checks_default
-            if make is None and said.default is not MISSING and said.default is not default:
-                make = _constant(said.default)
-            default = said.default
+        if settings is not None:
+            hint, alias, make, checks = settings.hint, settings.alias, settings.make_default, settings.checks_default
+            if make is None and settings.default is not MISSING and settings.default is not default:
+                make = _constant(settings.default)
+            default = settings.default
     hint = refined(Optional[hint] if default is None else hint, where=where)  # noqa: UP045 - `city: str = None` implies Optional
     if make is not None and checks:
         make = _with_checked_default(make, hint)
@@ -253,27 +253,27 @@ def _foreign_default_problem(default: Any) -> str | None:
     return None
 
 
-def _annotation_problem(said: Any) -> str | None:
+def _annotation_problem(meta: Any) -> str | None:
     """The mistake in metadata of `Annotated` that would have no effect, though its author relies on it; None without one."""
-    if inspect.isroutine(said) or isinstance(said, partial):
-        return f"{_name_of_annotation(said)} is code, which no schema can express, and it would not be called: check it inside the function, or write pydantic's AfterValidator"
-    if hasattr(said, "fullmatch"):
-        return f"write msgspec.Meta(pattern={said.pattern!r}) for the pattern"
-    if isinstance(said, range | slice):
-        return f"write msgspec.Meta with ge=, le=, min_length= or max_length= for {said!r}"
-    if isinstance(said, dataclasses.Field) or (
-        not isinstance(said, msgspec.Meta) and type(said).__module__.partition(".")[0] == "msgspec"
+    if inspect.isroutine(meta) or isinstance(meta, partial):
+        return f"{_name_of_annotation(meta)} is code, which no schema can express, and it would not be called: check it inside the function, or write pydantic's AfterValidator"
+    if hasattr(meta, "fullmatch"):
+        return f"write msgspec.Meta(pattern={meta.pattern!r}) for the pattern"
+    if isinstance(meta, range | slice):
+        return f"write msgspec.Meta with ge=, le=, min_length= or max_length= for {meta!r}"
+    if isinstance(meta, dataclasses.Field) or (
+        not isinstance(meta, msgspec.Meta) and type(meta).__module__.partition(".")[0] == "msgspec"
     ):
         return "a field(…) is for the fields of classes: write msgspec.Meta(…)"
-    if type(said).__module__.partition(".")[0] in _FOREIGN:
-        return f"{_name_of_annotation(said)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside the function"
+    if type(meta).__module__.partition(".")[0] in _FOREIGN:
+        return f"{_name_of_annotation(meta)} has no effect here: write msgspec.Meta(…) or pydantic's Field(…), or check it inside the function"
     return None
 
 
-def _name_of_annotation(said: Any) -> str:
-    kind: Any = said
-    if not inspect.isroutine(said):
-        kind = cast("Any", type(said))
+def _name_of_annotation(meta: Any) -> str:
+    kind: Any = meta
+    if not inspect.isroutine(meta):
+        kind = cast("Any", type(meta))
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -402,8 +402,8 @@ def parts_of(hint: Any) -> Iterator[HintPart]:
                 waiting += (HintPart(one, home, is_meta=True) for one in get_args(it)[1:])
             continue
         if origin is Annotated:
-            inner, *said = get_args(it)
-            waiting += [HintPart(inner, home), *(HintPart(one, home, is_meta=True) for one in said)]
+            inner, *metadata = get_args(it)
+            waiting += [HintPart(inner, home), *(HintPart(one, home, is_meta=True) for one in metadata)]
         elif origin is not Literal:
             waiting += [HintPart(one, home) for one in get_args(it) if one is not Ellipsis]
         made_of: Any = origin or it
@@ -528,8 +528,8 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
         value = alias.__value__
         return _refined(value if alias is hint else value[get_args(hint)], (*inside, alias))
     if origin is Annotated:
-        inner, *said = get_args(hint)
-        kept = [meta for one in said for meta in _metas(one)]
+        inner, *metadata = get_args(hint)
+        kept = [meta for one in metadata for meta in _metas(one)]
         if (member := _only_member(inner)) is not None:  # the limit applies to the member that is not None
             limits = [meta for meta in kept if _limits_in(meta)]
             inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made at run time
@@ -592,37 +592,39 @@ def _annotated(hint: Any, metas: list[msgspec.Meta]) -> Any:
     return hint
 
 
-def _metas(said: Any) -> list[msgspec.Meta]:
+def _metas(annotation: Any) -> list[msgspec.Meta]:
     """One metadata of `Annotated` as `msgspec.Meta`. Unrelated metadata is ignored."""
-    if isinstance(said, msgspec.Meta):
-        return [said]
-    if isinstance(said, str):
-        return [msgspec.Meta(description=said)]
-    if get_origin(said) is Annotated:
-        return [meta for one in get_args(said)[1:] for meta in _metas(one)]
-    if _is_from_package("annotated_types", said):
-        return _metas_of_annotated_types(said)
-    if _is_from_package("typing_extensions", said):  # Doc
-        return [msgspec.Meta(description=said.documentation)] if hasattr(said, "documentation") else []
-    if _is_from_package("pydantic", said):  # Field
-        return [*_limits(said), *(meta for one in getattr(said, "metadata", ()) for meta in _metas(one))]
+    if isinstance(annotation, msgspec.Meta):
+        return [annotation]
+    if isinstance(annotation, str):
+        return [msgspec.Meta(description=annotation)]
+    if get_origin(annotation) is Annotated:
+        return [meta for one in get_args(annotation)[1:] for meta in _metas(one)]
+    if _is_from_package("annotated_types", annotation):
+        return _metas_of_annotated_types(annotation)
+    if _is_from_package("typing_extensions", annotation):  # Doc
+        return [msgspec.Meta(description=annotation.documentation)] if hasattr(annotation, "documentation") else []
+    if _is_from_package("pydantic", annotation):  # Field
+        return [*_limits(annotation), *(meta for one in getattr(annotation, "metadata", ()) for meta in _metas(one))]
     return []
 
 
-def _metas_of_annotated_types(said: Any) -> list[msgspec.Meta]:
-    match type(said).__name__:
+def _metas_of_annotated_types(annotation: Any) -> list[msgspec.Meta]:
+    match type(annotation).__name__:
         case "Predicate" | "Not" | "Func":
-            raise BadHint(f"{said!r} is code, which no schema can express; check it inside the function")
+            raise BadHint(f"{annotation!r} is code, which no schema can express; check it inside the function")
         case "DocInfo":
-            return [msgspec.Meta(description=said.documentation)]
+            return [msgspec.Meta(description=annotation.documentation)]
         case "Unit":
-            return [msgspec.Meta(extra_json_schema={"x-unit": said.unit})]
-        case "Timezone" if said.tz is None or said.tz is Ellipsis:
-            return [msgspec.Meta(tz=said.tz is Ellipsis)]
+            return [msgspec.Meta(extra_json_schema={"x-unit": annotation.unit})]
+        case "Timezone" if annotation.tz is None or annotation.tz is Ellipsis:
+            return [msgspec.Meta(tz=annotation.tz is Ellipsis)]
         case _:
-            found = [meta for one in said for meta in _metas(one)] if is_iterable(said) else _limits(said)
-            if not found and not is_iterable(said):
-                raise BadHint(f"{said!r} cannot be expressed in a schema; check it inside the function")
+            found = (
+                [meta for one in annotation for meta in _metas(one)] if is_iterable(annotation) else _limits(annotation)
+            )
+            if not found and not is_iterable(annotation):
+                raise BadHint(f"{annotation!r} cannot be expressed in a schema; check it inside the function")
             return found
 
 
@@ -630,19 +632,19 @@ def _limits_in(meta: msgspec.Meta) -> bool:
     return any(getattr(meta, name) is not None for name in LIMITS)
 
 
-def _is_from_package(package: str, said: Any) -> bool:
+def _is_from_package(package: str, annotation: Any) -> bool:
     """Whether it is an instance of a package's class or of a derived class; the package need not be installed."""
-    return any(kind.__module__.partition(".")[0] == package for kind in type(said).__mro__)
+    return any(kind.__module__.partition(".")[0] == package for kind in type(annotation).__mro__)
 
 
-def _limits(said: Any) -> list[msgspec.Meta]:
+def _limits(annotation: Any) -> list[msgspec.Meta]:
     members: dict[str, Any] = {
-        name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(said, name, None)) is not None
+        name: value for name in (*LIMITS, *ANNOTATIONS) if (value := getattr(annotation, name, None)) is not None
     }
     try:
         return [msgspec.Meta(**members)] if members else []
     except (TypeError, ValueError) as error:
-        raise BadHint(f"{said!r}: {error}; a limit is a number, check others inside the function") from error
+        raise BadHint(f"{annotation!r}: {error}; a limit is a number, check others inside the function") from error
 
 
 def choices_in(hint: Any) -> list[Any]:
@@ -681,10 +683,10 @@ def description_in(hint: Any) -> str | None:
     """The description in the `Annotated` of a class's field, which msgspec does not read: a string, or a `Doc`."""
     while get_origin(hint) in (Required, NotRequired):
         hint = get_args(hint)[0]
-    said = [
+    descriptions = [
         meta.description
         for one in getattr(hint, "__metadata__", ())
         if not isinstance(one, msgspec.Meta)
         for meta in _metas(one)
     ]
-    return next((one for one in reversed(said) if one), None)
+    return next((one for one in reversed(descriptions) if one), None)

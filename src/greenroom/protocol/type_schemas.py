@@ -362,8 +362,10 @@ def _members_in_order(schema: dict[str, Any], hints: Mapping[str, Any]) -> dict[
     ordered: dict[str, Any] = {}
     for name in (each for each in hints if each in members):
         member = _in_written_order(members[name], hints[name])
-        said = description_in(hints[name])
-        ordered[name] = {**member, "description": said} if said and "description" not in member else member
+        description = description_in(hints[name])
+        ordered[name] = (
+            {**member, "description": description} if description and "description" not in member else member
+        )
     schema = {**schema, "properties": ordered}
     if "required" in schema:
         schema["required"] = [name for name in ordered if name in schema["required"]]
@@ -407,12 +409,12 @@ def _with_docs(schema: dict[str, Any]) -> dict[str, Any]:
     """A definition whose docstring was parsed: its `Attributes:` describe the properties."""
     if "description" not in schema:
         return schema
-    text, said = parse_docstring(cleandoc(schema["description"]))
+    text, attributes = parse_docstring(cleandoc(schema["description"]))
     schema = {**schema, "description": text}
     if not text:
         del schema["description"]
     properties = {
-        name: {**one, "description": said[name]} if name in said and "description" not in one else one
+        name: {**one, "description": attributes[name]} if name in attributes and "description" not in one else one
         for name, one in schema.get("properties", {}).items()
     }
     return {**schema, "properties": properties} if properties else schema

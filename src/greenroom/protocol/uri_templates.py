@@ -176,7 +176,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 
 def _mask(raw: bytes, byte: bytes) -> int:
     """The positions of a byte, as a set of the positions where it ends."""
-    # The bytes are translated to the digits 0 and 1 and read as one binary number, all in C: a loop in Python takes more than twenty times as long.
+    # The bytes are translated to the digits 0 and 1 and read as one binary number, all in C: a loop in Python
+    # takes 4 times as long for 35 bytes, and 35 times for 8,000.
     table = bytearray(b"0" * 256)
     table[byte[0]] = ord("1")
     return int(raw.translate(bytes(table)) or b"0", 2)

@@ -127,10 +127,10 @@ class Validator:
         except RecursionError:
             raise StepsExceeded from None
         meter.left -= _PER_PROBLEM * len(found)  # which is expected here: the problems found so far are reported
-        told = ReasonWriter()
-        return [problem for one in found for problem in self._problems_of(one, told)]
+        writer = ReasonWriter()
+        return [problem for one in found for problem in self._problems_of(one, writer)]
 
-    def _problems_of(self, one: SchemaViolation, told: ReasonWriter) -> Iterable[ValidationProblem]:
+    def _problems_of(self, one: SchemaViolation, writer: ReasonWriter) -> Iterable[ValidationProblem]:
         """The problems that a violation stands for."""
         path = path_of(one.trail)
         match one.keyword:
@@ -138,7 +138,7 @@ class Validator:
                 return [ValidationProblem((*path, one.more), ProblemReason("is missing", "missing_required"))]
             case "additionalProperties" if one.wanted is False:
                 name, known = one.more
-                return [ValidationProblem((*path, name), told.unexpected(name, known))]
+                return [ValidationProblem((*path, name), writer.unexpected(name, known))]
             case "not" if not one.wanted:
                 return [ValidationProblem(path, ProblemReason("must not be there", "unexpected_property"))]
             case "oneOf" if one.more:
@@ -153,7 +153,7 @@ class Validator:
             case "pattern" if one.more:
                 return [ValidationProblem(path, ProblemReason(one.more, "too_complex"))]
             case _:
-                return [ValidationProblem(path, told.reason(one.keyword, one.wanted, one.value))]
+                return [ValidationProblem(path, writer.reason(one.keyword, one.wanted, one.value))]
 
 
 class HintSchemaValidator(Validator):
@@ -164,17 +164,17 @@ class HintSchemaValidator(Validator):
 
     dialect: str | None = "own"
 
-    def _problems_of(self, one: SchemaViolation, told: ReasonWriter) -> Iterable[ValidationProblem]:
+    def _problems_of(self, one: SchemaViolation, writer: ReasonWriter) -> Iterable[ValidationProblem]:
         if one.keyword != "anyOf" or not one.more:
-            return super()._problems_of(one, told)
+            return super()._problems_of(one, writer)
         branches: list[Violations] = one.more
         meant = [found for found in branches if not any(_is_wrong_type(each, one) for each in found)]
         if len(meant) == 1:
-            return [problem for each in meant[0] for problem in self._problems_of(each, told)]
+            return [problem for each in meant[0] for problem in self._problems_of(each, writer)]
         types = [each.wanted for found in branches for each in found if _is_wrong_type(each, one)]
         if meant or not all(isinstance(each, str) for each in types):
-            return super()._problems_of(one, told)
-        return [ValidationProblem(path_of(one.trail), told.reason("type", list(dict.fromkeys(types)), one.value))]
+            return super()._problems_of(one, writer)
+        return [ValidationProblem(path_of(one.trail), writer.reason("type", list(dict.fromkeys(types)), one.value))]
 
 
 def _is_wrong_type(each: SchemaViolation, union: SchemaViolation) -> bool:

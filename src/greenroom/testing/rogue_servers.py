@@ -176,8 +176,8 @@ class RogueServer:
                 return {"result": {"tools": _TOOLS}}
             case "tools/call":
                 self.calls += 1
-                said = str(self.calls) if params.get("name") == "count" else str(_text(params.get("arguments")))
-                return {"result": {"content": [{"type": "text", "text": said}], "isError": False}}
+                text = str(self.calls) if params.get("name") == "count" else str(_text(params.get("arguments")))
+                return {"result": {"content": [{"type": "text", "text": text}], "isError": False}}
             case _:
                 return {"error": {"code": -32601, "message": f"Method not found: {method}"}}
 
