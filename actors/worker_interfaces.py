@@ -100,7 +100,7 @@ _company_of_calls: Final[ContextVar[WorkerServices | None]] = ContextVar("greenr
 
 
 def set_company_of_calls(services: WorkerServices) -> None:
-    """In a worker process: code of this context, and threads it starts, belong to a call of that company."""
+    """In a worker process: the code of this context, also in threads that it is handed to, runs for a call of that company."""
     _company_of_calls.set(services)
 
 

@@ -131,8 +131,8 @@ class RuleDecision(NamedTuple):
 
     def __str__(self) -> str:
         if self.rule is None:
-            others = "rule is about it" if self.among_rules else "file has rules"
-            return f"{self.verdict}: no {'rule says anything' if self.verdict == 'ask' else others}"
+            others = "rule matches" if self.among_rules else "file has rules"
+            return f"{self.verdict}: no {'rule matches' if self.verdict == 'ask' else others}"
         return f"{self.verdict}: {self.rule}"
 
 

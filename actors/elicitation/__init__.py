@@ -1,1 +1,1 @@
-"""What servers ask the user: the bridge to subscribers that can answer, and forms as fields that a terminal or a window can show."""
+"""Servers' questions to the user: the bridge to subscribers that can answer, and forms as fields that a terminal or a window can show."""

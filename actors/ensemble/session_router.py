@@ -542,7 +542,7 @@ class NodeSlot:
 
 
 class EnsembleMember:
-    """What a node of an ensemble adds to its company, which has not started yet."""
+    """The parts that a node of an ensemble adds to its company, which has not started yet."""
 
     def __init__(self, company: Company, slot: NodeSlot, renew: Callable[[], object]) -> None:
         """`renew` reads certificates again, when another node asks for it."""

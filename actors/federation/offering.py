@@ -177,10 +177,10 @@ async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> list[
         if following is None:
             return entries
         if not isinstance(following, str):
-            raise BadAnswer(f"the server answered {method} with a cursor that is no text")
+            raise BadAnswer(f"the server answered {method} with a cursor that is not a string")
         cursor = following
         if cursor in seen or len(seen) + 1 >= most:
-            again = "comes back to a page that was there before" if cursor in seen else f"has more than {most} pages"
+            again = "returned the same cursor twice" if cursor in seen else f"has more than {most} pages"
             raise TooManyPages(f"{method} of {line.name} {again}")
         seen.add(cursor)
 

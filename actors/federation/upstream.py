@@ -468,7 +468,6 @@ class ListRefresher(GenServer):
                 upstream.publish(upstream.offering.with_lists(lists), parts)
 
     def report_state(self) -> str:
-        """How much it keeps."""
         offering = self._upstream.offering
         return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
 

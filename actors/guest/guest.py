@@ -63,7 +63,7 @@ _LOOK: Final = 0.02
 """How often it polls, in seconds, where the system does not watch the descriptor."""
 _SOON: Final = 0.005
 _AFTER_FAULT: Final = 1.0
-"""How soon it goes on after an error of its own, in seconds: the same work is due then, and may fail again."""
+"""How soon the guest goes on after an error of its own, in seconds: the same work is due then, and may fail again."""
 
 _log: Final = logging.getLogger("greenroom.guest")
 
@@ -309,7 +309,7 @@ class Guest(Actor):
                 for item in unpack_items(payload, TO_GUEST):
                     self._on_item(item)
         except BadItem as error:
-            self._retry(f"the node says what cannot be read: {error}")
+            self._retry(f"the node has sent an item that cannot be read: {error}")
 
     def _check_link(self, link: PollingLink, now: float) -> None:
         """Check whether the link is still good."""
@@ -323,7 +323,7 @@ class Guest(Actor):
             if now - self._dialled > _HANDSHAKE:
                 self._retry(f"it did not shake hands within {_HANDSHAKE:g} s")
         elif now - self._last_heard > _SILENCE and not self._is_simple:
-            self._retry(f"nothing was heard of the node for {now - self._last_heard:.0f} s")
+            self._retry(f"the node has sent nothing for {now - self._last_heard:.0f} s")
         elif now - self._last_sent > _BEAT and not self._is_simple:
             self._post(["ping"])
 

@@ -240,7 +240,7 @@ class GuestAcceptor(GenServer):
         if early is not None:
             early.append(payload)
             if len(early) > _UNREAD or sum(map(len, early)) > 2 * payload_limit(TO_NODE):
-                link.end("it says too much at once")
+                link.end("it sends too much at once")
             return
         pid = self._links.get(link)
         if pid is not None:
@@ -336,7 +336,7 @@ def check_address(address: str) -> str:
         if where.startswith("@") and sys.platform != "linux":
             raise ConfigError(f"{address}: only Linux has abstract sockets: name a path, or tcp:127.0.0.1:PORT")
         return address
-    raise ConfigError(f"{address!r} is no address: it is unix:@NAME, unix:PATH or tcp:HOST:PORT")
+    raise ConfigError(f"{address!r} is not an address: write unix:@NAME, unix:PATH or tcp:HOST:PORT")
 
 
 @contextlib.asynccontextmanager
@@ -386,16 +386,16 @@ def _is_answered(path: str) -> bool:
 # --- Checking which process has the address: one that holds the same key, or a stranger.
 # The listening end of a handshake proves first that it has the key. The check stops there: it proves and sends nothing itself.
 
-_ENOUGH: Final = "it was only looked who is there"
+_ENOUGH: Final = "only the key was to be checked"
 
 
 async def address_conflict(address: str, key: bytes) -> str | None:
     """Why the process that listens there is a stranger; None when it holds the key, or none listens."""
-    knock = _KeyCheck(key)
+    check = _KeyCheck(key)
     try:
         async with asyncio.timeout(2 * HANDSHAKE_SECONDS):
-            await dial(asyncio.get_running_loop(), knock.link, address)
-            return await knock.on_address_checked
+            await dial(asyncio.get_running_loop(), check.link, address)
+            return await check.conflict
     except TimeoutError:
         return "it takes no connection"
     except LinkRefused as error:
@@ -403,7 +403,7 @@ async def address_conflict(address: str, key: bytes) -> str | None:
     except OSError:
         return None
     finally:
-        knock.end()
+        check.end()
 
 
 class _KeyCheck(LinkOwner):
@@ -412,7 +412,7 @@ class _KeyCheck(LinkOwner):
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._link: Link | None = None
-        self.on_address_checked: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.conflict: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     def link(self) -> Link:
         self._link = link = Link(self, dialling=True, largest=GREETING_LIMIT)
@@ -428,8 +428,8 @@ class _KeyCheck(LinkOwner):
         return _ENOUGH
 
     def _settle(self, why: str | None) -> None:
-        if not self.on_address_checked.done():
-            self.on_address_checked.set_result(why)
+        if not self.conflict.done():
+            self.conflict.set_result(why)
 
     def greet(self) -> tuple[bytes, Greeting]:
         return self._key, greeting("guest listener", os.getpid(), kind="guest listener")

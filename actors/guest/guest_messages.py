@@ -40,7 +40,7 @@ class Request:
     ticket: str = field(default_factory=_ticket, kw_only=True)
 
     def problem(self) -> str | None:
-        """What is wrong with it, or None."""
+        """The mistake in the request, as text; None if there is none."""
         seconds: Any = self.timeout
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (0 < seconds < math.inf):
             return f"timeout is more than 0 seconds, not {seconds!r}"
@@ -60,7 +60,7 @@ class Connect(Request):
     key: bytes = field(default=b"", repr=False)
 
     def problem(self) -> str | None:
-        """What is wrong with it, or None."""
+        """The mistake in the request, as text; None if there is none."""
         address, file, key = cast("tuple[Any, Any, Any]", (self.address, self.key_file, self.key))
         if not isinstance(address, str):
             return f"address is a text, not {address!r}"

@@ -58,7 +58,7 @@ class SubscriptionNews(NamedTuple):
 
 
 class GuestSession(GenServer):
-    """One per guest."""
+    """The process of one connected guest."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -238,7 +238,7 @@ class GuestSession(GenServer):
         unanswered = [*([] if id is None else [id]), *self._joined.pop(pid, ())]
         for each in unanswered:
             del self._jobs[each]
-            self._answer(each, *failed_answer("crashed", f"what was to answer it has ended: {reason}"))
+            self._answer(each, *failed_answer("crashed", f"the process that was to answer it has ended: {reason}"))
         if key is not None and follows and not unanswered:
             self._post(["ended", *key, f"what followed it has ended: {reason}"])
 
@@ -307,7 +307,7 @@ class GuestRequestRefused(GreenroomError):
 
 
 class GuestServices(NamedTuple):
-    """What answers the requests: the federation, and the tool router, which decides by pins and consent which tools may be called."""
+    """The services that answer the requests: the federation, and the tool router, which decides by pins and consent which tools may be called."""
 
     federation: Federation
     router: ToolRouter | None = None

@@ -63,7 +63,7 @@ def unpack_items(payload: bytes, limit: int) -> Iterator[list[Any]]:
     try:
         items: Iterable[bytes] = _unwrap(payload)
     except msgspec.MsgspecError as error:
-        raise BadItem(f"a payload that is no list of {MOST_ITEMS} items at most") from error
+        raise BadItem(f"the payload is not a list of at most {MOST_ITEMS} items") from error
     limits = MessageLimits.of_size(limit)
     for data in items:
         try:

@@ -1,4 +1,4 @@
-"""What a worker gets of a handler in order to register the same entry: where the function is, and the options that matter for running it.
+"""The description of a handler from which a worker registers the same entry: where the function is, and the options that matter for running it.
 
 Titles, icons and other things that only clients see are not sent. The second part imports modules in a worker.
 """
@@ -175,7 +175,7 @@ _MAKERS: dict[str, Maker] = {
 # was defined before exists.
 
 NOT_LOADED: Final = "a worker could not import its handler"
-"""What callers are told; the error's own message quotes what the import has raised."""
+"""The text for callers; the error's own message quotes what the import has raised."""
 
 
 class NotLoaded(GreenroomError):

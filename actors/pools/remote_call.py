@@ -150,7 +150,7 @@ class PeerSnapshot:
 
     @property
     def auth(self) -> Any:
-        """What authentication found out about the caller."""
+        """The result of the caller's authentication."""
         return _unpacked(self._auth, "ctx.auth")
 
     @property
@@ -174,7 +174,7 @@ class SessionSnapshot:
 
     @property
     def state(self) -> Any:
-        """What the server's `init` made for the session."""
+        """The result of the server's `init` for the session."""
         return _unpacked(self._state, "ctx.state")
 
 
@@ -219,7 +219,7 @@ PIECE: Final = 255 * 1024
 
 
 class CallPayload(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker gets of a call."""
+    """The part of a call that is sent to a worker."""
 
     request_id: str | int
     method: str
@@ -243,7 +243,7 @@ class CallOutcome(NamedTuple):
     why: str | None = None
     """Why there is neither: a clause to follow "Tool execution failed:"."""
     crash: list[str] | None = None
-    """What was raised, if the call crashed as well: type, message, traceback."""
+    """The exception, if the call crashed as well: type, message, traceback."""
     worn: bool = False
     """Whether the worker should be replaced."""
 
@@ -265,7 +265,7 @@ _MARKS: Final = 4096
 
 
 class StartLocks:
-    """One end of such a file."""
+    """One end, the server's or the worker's, of a file of start locks."""
 
     def __init__(self, fd: int) -> None:
         """Takes over `fd`, and closes it in the end."""

@@ -66,7 +66,7 @@ UNUSED: Final = Shutdown("nothing runs in this pool any more")
 
 @dataclass(eq=False, repr=False)
 class PoolScheduler(GenServer):
-    """One per pool of a company."""
+    """The process that schedules the calls of one pool of a company."""
 
     traps_exit: ClassVar[bool] = True
 

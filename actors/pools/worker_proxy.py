@@ -58,7 +58,7 @@ _KILL_NOW: Final = object()
 _LINK_LATE: Final = object()
 _PATIENCE: Final = 0.25
 """How long a call that was ended may take to stop, before its process is ended."""
-_LAST_WORDS: Final = 3.0
+_EXIT_REASON_TIMEOUT: Final = 3.0
 """How long to wait for the exit reason of a process, or for the end of its link."""
 WORN: Final = Shutdown("the worker was replaced")
 
@@ -82,7 +82,7 @@ class WorkerEnded(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class WorkerProxy(GenServer):
-    """One per worker."""
+    """The process that stands for one worker in the server."""
 
     traps_exit: ClassVar[bool] = True
 
@@ -117,9 +117,9 @@ class WorkerProxy(GenServer):
         except Exception as error:  # noqa: BLE001 - the callers get the reason, whatever it is
             logged = why_not_started(error, self._pool)
             why = logged if self._settings.get("expose_errors") else start_failure_for_caller(error, self._pool)
-            if gone is not None and is_unreachable(error) and await gone.within(_LAST_WORDS):
+            if gone is not None and is_unreachable(error) and await gone.within(_EXIT_REASON_TIMEOUT):
                 why = logged = why_not_begun(gone.future.result(), self._pool)
-            log.error("a worker of %s did not come up: %s", self._pool, logged)  # noqa: TRY400 - that has the traceback
+            log.error("a worker of %s did not start: %s", self._pool, logged)  # noqa: TRY400 - that has the traceback
             return self._stop_lost(why)
         self._watching = monitor(self._worker_main)
         self._scheduler.send(WorkerReady(self.pid, locks=locks))
@@ -189,7 +189,7 @@ class WorkerProxy(GenServer):
 
     async def _on_worker_lost(self) -> Stop:
         """The worker's main process has ended, so everything it sent has arrived. Its process reports how it ended, shortly before or after."""
-        if not await self._gone.within(_LAST_WORDS):
+        if not await self._gone.within(_EXIT_REASON_TIMEOUT):
             self._worker_process.end()  # a process without its main process is of no use
             return self._stop_lost(why_lost(NO_CONNECTION, self._pool))
         return self._stop_lost(why_lost(self._gone.future.result(), self._pool))
@@ -212,7 +212,7 @@ class WorkerProxy(GenServer):
                 return self._on_worker_lost()
             case Exit(pid=pid) if self._watching is not None and pid == self._worker_process.owner.pid:
                 send_after(
-                    _LAST_WORDS, self.pid, _LINK_LATE
+                    _EXIT_REASON_TIMEOUT, self.pid, _LINK_LATE
                 )  # until its link is gone, and the worker's main process with it
             case Exit():
                 return None
@@ -325,7 +325,7 @@ NOT_STARTED: Final = "its process could not be started"
 
 def why_not_begun(reason: ExitReason, pool: Pool) -> str:
     """The text for a worker that ended for this reason before it could take a call."""
-    text = f"{why_lost(reason, pool)} when it was to begin"
+    text = f"{why_lost(reason, pool)} before it could take a call"
     match reason:
         # An import of C code that gets no memory may exit so, as OpenBLAS does. A handler that exits with 1 does not come here.
         case Crash(error=NodeLost(ending=ProcessEnding(code=1))) if isinstance(pool.memory, int):

@@ -68,7 +68,7 @@ async def test_without_a_rule_the_user_is_asked_each_time() -> None:
         await push(consent)
 
     assert [(each.name, dict(each.arguments), each.why) for each in user.asked] == [
-        ("git:push", {"force": True}, "ask: no rule says anything")
+        ("git:push", {"force": True}, "ask: no rule matches")
     ] * 2
 
 
@@ -77,7 +77,7 @@ async def test_without_a_user_the_error_says_which_rule_to_write() -> None:
         await push(Consent())
 
     assert str(caught.value) == (
-        "git:push is not allowed: ask: no rule says anything, and no user can be asked: "
+        "git:push is not allowed: ask: no rule matches, and no user can be asked: "
         'write allow = ["push"] in [server.git.permissions], or give the host an ask function'
     )
 

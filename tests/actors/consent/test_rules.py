@@ -97,7 +97,7 @@ def test_the_rule_that_decided_says_where_it_is_written() -> None:
     decided = Permissions([Rule("deny", "rm*", "files", "greenroom.toml:12")]).of_tool("files", "rmdir")
 
     assert str(decided) == "deny: deny 'rm*' of server files (greenroom.toml:12)"
-    assert str(Permissions().of_tool("files", "rmdir")) == "ask: no rule says anything"
+    assert str(Permissions().of_tool("files", "rmdir")) == "ask: no rule matches"
 
 
 @pytest.mark.row("CB-16")

@@ -100,7 +100,7 @@ async def test_an_actor_that_is_there_already_is_asked_by_its_address(system: An
 async def test_an_exception_of_the_actor_is_a_tool_error_with_its_reason(system: Any) -> None:
     reply = await outcome(system, {"how": "raise"}, request=theirs.Misbehave)
     assert reply.is_error
-    assert reply.text == "Calculator has failed at it: ValueError: that is more than I can take"
+    assert reply.text == "Calculator has failed at the message: ValueError: that is more than I can take"
 
 
 async def test_silence_is_an_error_when_the_time_is_over(system: Any) -> None:
@@ -230,7 +230,7 @@ def test_something_else_than_a_system_is_refused() -> None:
 
 
 def test_errors_say_who_and_why() -> None:
-    assert str(ActorPoisoned("it", None)) == "it has failed at it: it did not say why"
+    assert str(ActorPoisoned("it", None)) == "it has failed at the message: it did not say why"
     assert "importable" in str(ActorNotMade("it", "its module has to be importable there"))
 
 

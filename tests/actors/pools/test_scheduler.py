@@ -545,7 +545,7 @@ async def test_a_worker_without_memory_for_its_imports_names_the_limit_to_the_ca
     await house.open()
     async with house.probe() as probe:
         assert text_of(await probe.call("add", a=1, b=1)) == f"Tool execution failed: {told}"
-    (line,) = [each.getMessage() for each in caplog.records if "did not come up" in each.getMessage()]
+    (line,) = [each.getMessage() for each in caplog.records if "did not start" in each.getMessage()]
     assert line.endswith(logged)
 
 
@@ -563,4 +563,4 @@ def test_a_process_that_ends_with_1_before_its_first_call_may_have_had_too_littl
 ) -> None:
     reason = Crash(NodeLost("node-1", ProcessEnding(code=code)))
     text = why_not_begun(reason, Pool(memory=memory))
-    assert text == f"its process exited with code {code} when it was to begin{told}"
+    assert text == f"its process exited with code {code} before it could take a call{told}"

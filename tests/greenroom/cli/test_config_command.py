@@ -153,8 +153,8 @@ def test_the_rule_that_decides_is_shown_with_its_line(typed: Type, configured: P
     lines = [" ".join(line.split()) for line in seen.out.splitlines()]
     assert f"ask sky:fail ask 'f*' of server sky ({configured}:12)" in lines
     assert f"ask sky:forecast ask 'f*' of server sky ({configured}:12)" in lines
-    assert "ask sky:echo no rule says anything" in lines
-    assert "ask Elicit(sky) no rule says anything" in lines
+    assert "ask sky:echo no rule matches" in lines
+    assert "ask Elicit(sky) no rule matches" in lines
     one = json.loads(typed("config", "effective", "sky:delete_all", "--json").out)
     assert one["tools"]["sky:delete_all"]["verdict"] == "deny"
     assert typed("config", "effective", "absent").code == 2

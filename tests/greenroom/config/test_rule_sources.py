@@ -137,7 +137,7 @@ async def test_the_shown_verdict_is_the_one_applied_also_without_rules(workspace
         assert await host.call("a:which") == "1"
         workspace.write("greenroom.toml", f'[permissions]\nallow = ["pid"]\n{block("a", "1")}')
         await host.reload()
-        assert host.consent.verdict("a", "which", {}) == ("ask", "ask: no rule says anything")
+        assert host.consent.verdict("a", "which", {}) == ("ask", "ask: no rule matches")
 
 
 @pytest.mark.row("CB-16")

@@ -200,7 +200,7 @@ async def test_the_rules_of_a_server_that_does_not_run_are_rules(workspace: Work
     path = workspace.write("greenroom.toml", text)
     host = Host.from_config(path, environment=workspace.environment, project=workspace.folder)
     assert host.consent is not None
-    with pytest.raises(ConsentDenied, match="no rule says anything"):
+    with pytest.raises(ConsentDenied, match="no rule matches"):
         await host.consent.tool("b", "rm", {}, {})
     workspace.write("greenroom.toml", text.replace("allow = ['x']", ""))
     assert not workspace.read("greenroom.toml").ruled
@@ -212,7 +212,7 @@ async def test_rules_that_only_deny_or_ask_leave_all_other_tools_allowed(workspa
     path = workspace.write("greenroom.toml", f"[server.a]\ncommand = 'x'\n{more}\n[server.b]\ncommand = 'y'\n{rules}")
     host = Host.from_config(path, environment=workspace.environment, project=workspace.folder)
     assert host.consent is not None
-    assert host.consent.verdict("b", "rm", {}) == ("allow", "allow: no rule is about it")
+    assert host.consent.verdict("b", "rm", {}) == ("allow", "allow: no rule matches")
     await host.consent.tool("b", "list", {}, {})
     await host.consent.elicitation("b")
     with pytest.raises(ConsentDenied, match="move"):
@@ -229,5 +229,5 @@ async def test_with_an_allow_rule_other_tools_need_consent(workspace: Workspace)
     host = Host.from_config(path, environment=workspace.environment, project=workspace.folder)
     assert host.consent is not None
     await host.consent.tool("a", "list", {}, {})
-    with pytest.raises(ConsentDenied, match="no rule says anything"):
+    with pytest.raises(ConsentDenied, match="no rule matches"):
         await host.consent.tool("a", "move", {}, {})
