@@ -274,7 +274,7 @@ def auth_request(method: str, path: str, headers: Mapping[str, str], peer: Peer)
 
 def _checked_info(info: object) -> AuthInfo:
     if not isinstance(info, AuthInfo):
-        raise TypeError(f"authenticate gave a {type(info).__name__}, which is no AuthInfo")
+        raise TypeError(f"authenticate must return an AuthInfo, not {type(info).__name__}")
     return info
 
 

@@ -386,7 +386,7 @@ class FakeAuthEndpoints:
             return device_form("Do you allow this?", typed)
         device.decision = decision
         if isinstance(decision, Refuse):
-            return text_response("Refused: the device is told.")
+            return text_response("Refused: the device gets an error.")
         return text_response(f"You are signed in as {decision.user}: go back to your device.")
 
     # --- client authentication
