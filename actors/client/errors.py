@@ -152,7 +152,7 @@ class CircuitOpen(Unavailable):
     """Too many requests failed recently: the circuit breaker refuses requests until a probe succeeds."""
 
     reason = "circuit_open"
-    _state = "left alone for a while"
+    _state = "not called for a while after failures"
 
 
 class Parked(Unavailable):

@@ -337,7 +337,9 @@ class NodeEngine(GenServer):
                     self._membership.send(message)
             case protocol.SystemReplaced():
                 log.warning(
-                    "the Thespian system was replaced in %.0f ms: its %s had ended", message.took * 1000, message.part
+                    "the processes that start nodes were replaced in %.0f ms, since the %s had ended; running nodes go on",
+                    message.took * 1000,
+                    message.part,
                 )
                 # Requests that were forwarded to another machine may have been lost with the former system: place those nodes again.
                 for record in tuple(self._records.values()):

@@ -142,7 +142,7 @@ def typed_value(key: str, value: str, schema: Mapping[str, Any]) -> Any:
     except msgspec.DecodeError:
         if "array" in wanted:
             return [typed_value(key, part, _item_schema(schema)) for part in value.split(",")]
-        raise UsageError(f"{key} is {' or '.join(sorted(wanted))}, not {value!r}") from None
+        raise UsageError(f"argument {key} must be of type {' or '.join(sorted(wanted))}, not {value!r}") from None
     return found
 
 

@@ -152,7 +152,7 @@ def test_a_prompt(typed: Type) -> None:
         (("call", "--", "x"), 2, "name a tool"),
         (("call", "weather.py", "forcast", "city=Oslo"), 2, "no tool 'forcast': did you mean forecast?"),
         (("call", "weather.py", "forecast", "Oslo"), 2, "'Oslo' is not an argument: write key=value"),
-        (("call", "weather.py", "forecast", "days=many"), 2, "days is integer, not 'many'"),
+        (("call", "weather.py", "forecast", "days=many"), 2, "argument days must be of type integer, not 'many'"),
         (("call", "weather.py", "forecast", "days:=many"), 2, "the value of days after := is not JSON"),
         (("call", "weather.py", "forecast", "city=a", "city=b"), 2, "city is given twice"),
         (("call", "weather.py", "forecast", "--args-json", "[]"), 2, "has to be a JSON object"),
