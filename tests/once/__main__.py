@@ -1,7 +1,7 @@
 """The command: `python -m tests.once [--calls N] [--seed N] [--only LEG…]`, which is `make once`.
 
-Calls of tools that must not be done twice, under everything that goes wrong on the way: each has one outcome, and what it says of whether the call
-was done is true. The same seed plans the same faults. Prints a table, and returns 1 where anything was not so.
+Calls tools that must not be executed twice, with faults on the way: each call must have one outcome, which says truly whether the call was executed.
+The same seed plans the same faults. Prints a table, and returns 1 if a call violates this.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SHOWN = 20
 
 
 async def once(folder: Path, calls: int, seed: int, names: Sequence[str]) -> tuple[list[Leg], list[str]]:
-    """Go all these ways at once, with so many calls in all; the legs, and what was wrong."""
+    """Run all these legs at once, with `calls` in total. Returns the legs and the violations."""
     seen = Seen()
     legs = [Leg(name, folder, seed, seen) for name in names]
     share, rest = divmod(calls, len(legs))
-    async with asyncio.TaskGroup() as going:  # a leg that fails is the end of all
+    async with asyncio.TaskGroup() as going:  # a leg that fails ends all
         for number, leg in enumerate(legs):
             going.create_task(LEGS[leg.name](leg, share + (number < rest)))
     wrong = [f"process {pid} was left behind" for pid in await seen.left()]
@@ -42,7 +42,7 @@ async def once(folder: Path, calls: int, seed: int, names: Sequence[str]) -> tup
 
 
 def table(legs: Sequence[Leg]) -> str:
-    """How many calls of which leg had which outcome, and what was done to them."""
+    """The table of each leg's outcomes, faults and shots."""
     rows: list[tuple[str, ...]] = [("leg", "calls", *OUTCOMES, "done", "done twice", "faults", "failed over", "shots")]
     for leg in legs:
         counts, done = leg.books.counts(), leg.books.done
@@ -64,7 +64,7 @@ def table(legs: Sequence[Leg]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do it, and print the table."""
+    """Run the legs and print the table. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.once", description="Each call once, and one outcome.")
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))

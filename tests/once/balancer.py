@@ -1,4 +1,4 @@
-"""A load balancer that is as bad as they come: it cuts, delays, answers instead of the server before or after it, and fails over.
+"""A faulty load balancer: it cuts connections, delays, answers in place of the server (before or after it was asked), and fails over.
 
 It speaks as much HTTP/1.1 as our client and server do with each other. What goes wrong with a request is decided by the seed, the token in it
 and how often that token has come, so it goes wrong in the same way the next time.
@@ -49,23 +49,23 @@ class Fault(NamedTuple):
 
 
 class _Whole(NamedTuple):
-    """An answer. One without an end of its own ends with its connection."""
+    """An answer. With `more` it is the beginning of a stream, which ends with its connection."""
 
     data: bytes
     more: bool
 
 
 class Balancer:
-    """In front of servers, of which one is asked and the others stand by."""
+    """A load balancer in front of servers: one is active, the others are on standby."""
 
     def __init__(self, seed: int, rate: float, targets: Sequence[int] = ()) -> None:
-        """`rate` is the part of all requests with a token with which something goes wrong, and a fifth of it that of others."""
+        """`rate` is the share of requests with a token that get a fault; for other requests it is a fifth of that."""
         self.targets = list(targets)
         self.active = 0
         self.port = 0
         self.faults: Counter[str] = Counter()
         self.failed_over = 0
-        """How many requests a second server was given."""
+        """How many requests were sent to a second server."""
         self.what: dict[str, list[str]] = {}
         """By token, the kinds of its faults, one for each request that had one."""
         self._seed = seed
@@ -90,7 +90,7 @@ class Balancer:
 
     @property
     def url(self) -> str:
-        """Where clients come."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def plan(self, token: str) -> Fault | None:
@@ -129,7 +129,7 @@ class Balancer:
         writer: asyncio.StreamWriter,
         behind: Behind,
     ) -> bool:
-        """Carry one request and its answer; whether another may follow."""
+        """Forward one request and its answer. Returns whether another request may follow on the connection."""
         head = await reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = await reader.readexactly(int(length[1])) if length is not None else b""
@@ -169,7 +169,7 @@ class Balancer:
         if not answer.more:
             return True
         upstream = behind[which]
-        hung_up = asyncio.ensure_future(reader.read(1))  # a client that reads no more is not to be read for
+        hung_up = asyncio.ensure_future(reader.read(1))  # stop reading from the server when the client has hung up
         try:
             while True:
                 more = asyncio.ensure_future(upstream[0].read(2**16))
@@ -192,7 +192,7 @@ class Balancer:
         return kept
 
     async def _answer(self, request: bytes, behind: Behind, *, lost: bool) -> tuple[int, _Whole]:
-        """The answer, and whose it is. Where one hangs up, or its answer is `lost`, it is taken for dead and the other is asked."""
+        """The answer, and the number of its server. A server that hangs up, or whose answer is `lost`, counts as dead, and the next one gets the request."""
         which = self.active
         try:
             answer = await self._ask(request, behind, which)
@@ -208,10 +208,10 @@ class Balancer:
         return self.active, await self._ask(request, behind, self.active)
 
     async def _ask(self, request: bytes, behind: Behind, which: int) -> _Whole:
-        """The answer; of a stream, its beginning."""
+        """The answer; for a stream, its beginning."""
         try:
             reader, writer = await self._upstream(behind, which)
-        except OSError:  # nothing was sent: the next one is asked, as any balancer does
+        except OSError:  # nothing was sent: the next request goes to the next server, as with any load balancer
             if len(self.targets) > 1:
                 self.active = (which + 1) % len(self.targets)
             return _Whole(b"HTTP/1.1 502 So\r\ncontent-length: 0\r\n\r\n", more=False)
@@ -226,7 +226,7 @@ class Balancer:
 
 
 class _Cut(Exception):
-    """The connection is gone."""
+    """The connection was cut."""
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Callers, each call of which has one outcome, and the ledger that compares what was done with what the callers were told."""
+"""Callers, whose calls have one outcome each, and the ledger that compares the executed calls with these outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 3.0
 LATE: Final = 12.0
-"""By how much an outcome may come after the deadline, on a machine that has other things to do, before the call counts as one without an outcome."""
+"""How many seconds after its deadline a call counts as one without an outcome; generous, because the machine may be busy."""
 RESULT: Final = "result"
 NOT_DONE: Final = "not done"
 MAYBE: Final = "maybe"
@@ -41,7 +41,7 @@ def outcome_of(error: BaseException) -> str:
             data: dict[str, Any] = error.data
             return NOT_DONE if data.get("maybeDone") is False or data.get("reason") in _NOT_SENT else MAYBE
         case PeerError(code=ErrorCode.INVALID_PARAMS):
-            return NOT_DONE  # a gateway that has just begun does not know the tool yet
+            return NOT_DONE  # a gateway that has just started does not know the tool yet
         case PeerError():
             return MAYBE
         case ClientError() | ConnectFailed():
@@ -51,31 +51,31 @@ def outcome_of(error: BaseException) -> str:
 
 
 class Books:
-    """Of one leg."""
+    """The ledger of one leg."""
 
     def __init__(self, leg: str, path: Path) -> None:
-        """The tools write into that file."""
+        """`path` is the file to which the tools append their tokens."""
         self.leg = leg
         self.path = path
         path.touch()
         self.fates: dict[str, list[tuple[str, str]]] = {}
-        """By token, each outcome that was told, with its words."""
+        """By token, each outcome of its calls with its text."""
 
     def tell(self, token: str, outcome: str, text: str = "") -> None:
-        """One call has ended."""
+        """Record the outcome of a call."""
         self.fates.setdefault(token, []).append((outcome, text))
 
     @property
     def done(self) -> Counter[str]:
-        """How often each token was done, as far as is known by now."""
+        """By token, how often the file has it so far."""
         return Counter(self.path.read_text().split())
 
     def counts(self) -> Counter[str]:
-        """How many calls had which outcome."""
+        """The number of calls by outcome."""
         return Counter(outcome for fates in self.fates.values() for outcome, _ in fates)
 
     def wrong(self) -> list[str]:
-        """All that must not be, a line for each."""
+        """The violations, one line each: executed twice, executed or not against the outcome, or not one outcome."""
         done = self.done
         found = [f"{token}: done, and never called" for token in done.keys() - self.fates.keys()]
         for token, fates in self.fates.items():
@@ -97,11 +97,11 @@ class Books:
 
 
 def _ignore(step: Progress) -> None:
-    """To ask for progress is what makes the answer a stream."""
+    """Do nothing: the request for progress alone makes the answer an event stream."""
 
 
 async def call(words: ClientTools, tool: str, token: str, books: Books) -> bool:
-    """One call, and what became of it; whether there was a result."""
+    """Make a call and record its outcome. Returns whether it had a result."""
     progress: Callable[[Progress], None] | None = _ignore if tool.endswith("told") else None
     try:
         async with asyncio.timeout(DEADLINE + LATE):
@@ -113,7 +113,7 @@ async def call(words: ClientTools, tool: str, token: str, books: Books) -> bool:
         books.tell(token, MAYBE, f"RequestTimeout: {error}")
     except GreenroomError as error:
         books.tell(token, outcome_of(error), f"{type(error).__name__}: {error}"[:300])
-    except Exception as error:  # noqa: BLE001 - an outcome of a kind that no caller expects
+    except Exception as error:  # noqa: BLE001 - an unexpected error counts as no outcome
         books.tell(token, NONE, f"{type(error).__name__}: {error}"[:300])
     else:
         books.tell(token, RESULT if reply.text == token else NONE, "" if reply.text == token else reply.text[:100])
@@ -122,10 +122,10 @@ async def call(words: ClientTools, tool: str, token: str, books: Books) -> bool:
 
 
 class Load:
-    """So many calls in all, by so many callers."""
+    """A number of calls, made by concurrent callers."""
 
     def __init__(self, words: ClientTools, tools: Sequence[str], books: Books, calls: int, chance: Random) -> None:
-        """Tools are taken at random, by `chance`."""
+        """`chance` chooses the tool of each call."""
         self._words = words
         self._books = books
         self._plan = [(chance.choice(tools), f"{books.leg}-{number}") for number in range(calls)]
@@ -134,11 +134,11 @@ class Load:
 
     @property
     def over(self) -> bool:
-        """Whether all have begun."""
+        """Whether all calls have begun."""
         return self.begun >= len(self._plan)
 
     async def run(self, callers: int) -> None:
-        """Make them all."""
+        """Make all calls."""
         await asyncio.gather(*(self._call() for _ in range(callers)))
 
     async def _call(self) -> None:
@@ -147,12 +147,10 @@ class Load:
             self.begun += 1
             self._news.set()
             if not await call(self._words, tool, token, self._books):
-                await asyncio.sleep(
-                    0.1
-                )  # a caller that comes back at once would spend its calls on a server that is away
+                await asyncio.sleep(0.1)  # an immediate next call would be spent on a server that is still away
 
     async def until(self, begun: int) -> None:
-        """Wait for so many to have begun."""
+        """Wait until this many calls have begun."""
         while self.begun < begun and not self.over:
             self._news.clear()
             await self._news.wait()

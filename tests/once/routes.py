@@ -37,26 +37,26 @@ _URL: Final = re.compile(rb"serves on http://127\.0\.0\.1:(\d+)/")
 _STARTS_WITHIN: Final = 60.0
 _ENDS_WITHIN: Final = 30.0
 _STOPPED: Final = (0.05, 0.4)
-"""For how many seconds a process is stopped."""
+"""The shortest and the longest time for which a process is stopped, in seconds."""
 
 
 class Seen:
-    """Processes that were met, each of which has to be gone in the end."""
+    """The processes that were seen, all of which must have ended at the end."""
 
     def __init__(self) -> None:
-        """None yet."""
+        """No process was seen yet."""
         self._pids: dict[int, str] = {}
 
     def add(self, pid: int) -> None:
-        """One more, by its id and when it began: ids are used again."""
+        """Add a process, by its id and its start time: ids are reused."""
         began = _began(pid)
         if began is not None:
             self._pids[pid] = began
 
     async def left(self) -> list[int]:
-        """Those that do not end, killed now."""
+        """Wait for the processes to end. Kills and returns those that do not."""
         until = time.monotonic() + _ENDS_WITHIN
-        while (left := [pid for pid, began in self._pids.items() if _began(pid) == began]) and time.monotonic() < until:  # noqa: ASYNC110 - programs of others
+        while (left := [pid for pid, began in self._pids.items() if _began(pid) == began]) and time.monotonic() < until:  # noqa: ASYNC110 - no event reports the end of these processes
             await asyncio.sleep(0.05)
         for pid in left:
             with suppress(ProcessLookupError):
@@ -65,7 +65,7 @@ class Seen:
 
 
 def _began(pid: int) -> str | None:
-    """When that process began; None for one that is gone, or only waits to be fetched."""
+    """The start time of a process; None if it has ended (a zombie has)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -74,10 +74,10 @@ def _began(pid: int) -> str | None:
 
 
 class Program:
-    """A server program over HTTP, that is started again when it was killed, each time on another port."""
+    """A server program over HTTP, which can be restarted, each time on another port."""
 
     def __init__(self, seen: Seen, *command: str) -> None:
-        """`command` is a program of Python and its arguments."""
+        """`command` is a Python program and its arguments."""
         self.port = 0
         self._seen = seen
         self._command = command
@@ -87,12 +87,12 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its id, while it runs."""
+        """The id of the process, while it runs."""
         assert self._process is not None
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it, and wait until it says where it listens."""
+        """Start the program, and wait until it reports its port."""
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable, *self._command, stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
@@ -111,7 +111,7 @@ class Program:
             self.tail = (self.tail + data)[-2000:]
 
     async def end(self, number: signal.Signals) -> None:
-        """With that signal, and with SIGKILL where that is not enough."""
+        """End the program with this signal, and with SIGKILL if it does not end in time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -127,16 +127,16 @@ class Program:
             await self._log
 
     async def again(self) -> None:
-        """Kill it, and start another."""
+        """Kill the program, and start it again."""
         await self.end(signal.SIGKILL)
         await self.start()
 
 
 class Leg:
-    """One way, with its books, its load and what is shot at."""
+    """One route, with its ledger, its load and the faults of its processes."""
 
     def __init__(self, name: str, folder: Path, seed: int, seen: Seen) -> None:
-        """`seed` decides what goes wrong, and when."""
+        """`seed` decides which faults happen, and when."""
         self.name = name
         self.seen = seen
         self.books = Books(name, folder / name)
@@ -147,7 +147,7 @@ class Leg:
 
     @asynccontextmanager
     async def program(self, *command: str) -> AsyncGenerator[Program]:
-        """One that runs meanwhile."""
+        """A program that runs during the block."""
         one = Program(self.seen, *command)
         await one.start()
         try:
@@ -157,7 +157,7 @@ class Leg:
 
     @asynccontextmanager
     async def balancer(self, *programs: Program, rate: float = RATE) -> AsyncGenerator[Balancer]:
-        """A load balancer before them."""
+        """A load balancer in front of these programs."""
         ports = [each.port for each in programs]
         async with Balancer(self.seed + len(self.balancers), rate, ports) as one:
             self.balancers.append(one)
@@ -177,7 +177,7 @@ class Leg:
     async def run(
         self, words: ClientTools, tools: Sequence[str], calls: int, shots: dict[str, Shot], each: int
     ) -> None:
-        """Make the calls; after every `each` of them one of the shots, in an order that the seed decides."""
+        """Make the calls. About every `each` calls, one of the shots is fired, in an order that the seed decides."""
         load = Load(words, tools, self.books, calls, self.chance)
         running = asyncio.ensure_future(load.run(CALLERS))
         try:
@@ -192,7 +192,7 @@ class Leg:
                 name = self.chance.choice(sorted(shots))
                 try:
                     await shots[name]()
-                except GreenroomError:  # it could not be asked for its id just now
+                except GreenroomError:  # the server did not answer the call for its process id
                     self.shots[f"{name}: missed"] += 1
                 else:
                     self.shots[name] += 1
@@ -202,13 +202,13 @@ class Leg:
             await asyncio.gather(running, return_exceptions=True)
 
     async def pid_of(self, words: ClientTools, tool: str) -> int:
-        """Of the process that serves a tool."""
+        """The id of the process that serves a tool."""
         pid: int = int((await words.call_tool(tool, idempotent=True)).text)
         self.seen.add(pid)
         return pid
 
     def at(self, words: ClientTools, tool: str, number: signal.Signals) -> Shot:
-        """A shot at the process that serves a tool."""
+        """A shot: a signal to the process that serves a tool."""
 
         async def shot() -> None:
             pid = await self.pid_of(words, tool)
@@ -260,7 +260,7 @@ async def web(leg: Leg, calls: int) -> None:
 
 
 async def workers(leg: Leg, calls: int) -> None:
-    """A server on two workers, behind a load balancer that cuts and answers in its stead."""
+    """A server on two workers, behind a load balancer that cuts connections and answers in place of the server."""
     async with AsyncExitStack() as stack:
         program = await stack.enter_async_context(leg.program(COUNTING, "crew", "2"))
         balancer = await stack.enter_async_context(leg.balancer(program))
@@ -284,7 +284,7 @@ async def workers(leg: Leg, calls: int) -> None:
 
 
 async def stdio(leg: Leg, calls: int) -> None:
-    """A program that the client has started."""
+    """A program on stdio, started by the client."""
     command = Command(sys.executable, COUNTING)
     async with Client(command, settings=SETTINGS, patient=True) as client:
         await leg.pid_of(client, "pid")
@@ -303,7 +303,7 @@ async def stdio(leg: Leg, calls: int) -> None:
 
 
 async def gateway(leg: Leg, calls: int) -> None:
-    """A gateway between, with a server over HTTP and a program behind it; load balancers on both sides of it."""
+    """A gateway in front of a server over HTTP and a program, with load balancers on both sides of the gateway."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(leg.program(COUNTING, "far", "1"))
         inner = await stack.enter_async_context(leg.balancer(server))

@@ -1,4 +1,4 @@
-"""Each call is carried out once and has one outcome, over all routes at once; and the ledger would notice if it were not so."""
+"""Each call is executed once and has one outcome, over all routes at once; the ledger reports violations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("leg", "calls"),
     [
-        ("http", 150),  # the other ways are gone in `make once`, which takes minutes
+        ("http", 150),  # `make once` runs the other legs, which takes minutes
         pytest.param("all", 200_000, marks=pytest.mark.soak),
     ],
 )

@@ -550,7 +550,7 @@ def salvage_id(head: bytes, tail: bytes) -> SalvagedId:
 
 
 def _first_keys(head: bytes, keys: dict[bytes, bytes | None]) -> bool:
-    """Scan the keys of the outermost object in the head. Returns the id's value, and whether the key occurs twice."""
+    """Add the keys of the outermost object in the head to `keys`, with the text of the id. Returns whether the id occurs twice."""
     depth = place = 0
     twice = False
     while found := _TOKEN.match(head, place):

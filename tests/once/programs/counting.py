@@ -1,6 +1,6 @@
-"""A server whose tools must not be done twice: `counting.py NAME [WORKERS]`, over HTTP on a free port, or on stdio where there is no number.
+"""A server whose tools must not be done twice: `counting.py NAME [WORKERS]`, over HTTP on a free port with that many workers, or on stdio without the number.
 
-Each tool writes the token that it is called with into a file, as a line, before the caller hears of it; what is written outlives every kill.
+Each tool appends its token to a file as a line before it answers, so that the line survives a kill of the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ server = Server(sys.argv[1] if sys.argv[1:] else "counting", version="1", settin
 
 
 def note(token: str, path: str) -> None:
-    """One write of one line, which is whole or not there."""
+    """Append a line with a single write, so that it is complete or missing."""
     book = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(book, f"{token}\n".encode())
@@ -32,7 +32,7 @@ async def pid() -> int:
 
 @server.tool
 async def book(token: str, path: str) -> str:
-    """Answered with one JSON text."""
+    """A tool that answers with one JSON response."""
     note(token, path)
     await asyncio.sleep(0.002)
     return token
@@ -40,7 +40,7 @@ async def book(token: str, path: str) -> str:
 
 @server.tool
 async def told(token: str, path: str, ctx: Context) -> str:
-    """Answered on a stream of events."""
+    """A tool that answers on an event stream, because it sends progress."""
     await ctx.progress(1, 3)
     note(token, path)
     await ctx.progress(2, 3)
@@ -49,7 +49,7 @@ async def told(token: str, path: str, ctx: Context) -> str:
 
 @server.tool(isolation="process")
 def apart(token: str, path: str) -> str:
-    """In a process of its own."""
+    """A tool that runs in a process of its own."""
     note(token, path)
     time.sleep(0.002)
     return token
@@ -57,7 +57,7 @@ def apart(token: str, path: str) -> str:
 
 @server.tool(isolation="process")
 def pid_apart() -> int:
-    """The process of the tools that are apart, if they share one."""
+    """The process of the isolated tools, if they share one."""
     return os.getpid()
 
 

@@ -1,4 +1,4 @@
-"""A gateway: `front.py URL PROGRAM…` has the server at that URL as `far`, and the program as `child`."""
+"""A gateway: `front.py URL PROGRAM…` serves the server at that URL as `far`, and the program as `child`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from greenroom.client_targets import route_of
 from greenroom.supervision import Backoff
 
 SETTINGS = ClientSettings(request_timeout=2.0, backoff=Backoff(first=0.02, longest=0.3))
-OPEN = BreakerSettings(failures=1_000_000)  # that one is refused for the faults of others is not what is looked at here
+OPEN = BreakerSettings(failures=1_000_000)  # never opens: these tests are not about calls that a breaker refuses
 
 if __name__ == "__main__":
     targets: dict[str, str | Command] = {"far": sys.argv[1], "child": Command(*sys.argv[2:])}
