@@ -6,7 +6,7 @@ Run it: `python examples/thespian_tool.py`. It prints
 
     convert takes amount, to, rounded
     12 EUR are 13.2 USD
-    an unknown currency: Converter has failed at it: KeyError: 'XYZ'
+    an unknown currency: Converter has failed at the message: KeyError: 'XYZ'
     a wrong argument: Invalid arguments for convert: amount: expected a number, got "much"
     an actor that never answers: Hermit has not answered within 0.2 s
 """

@@ -68,7 +68,7 @@ class DaemonHandle:
                     self._errors = undone.enter_context(anonymous_file())
                     # An executed program and not a fork: a fork of the application would hold its memory, its descriptors and whatever locks its threads
                     # held at that moment, and could not fork safely itself. -P keeps the working directory out of the path until the real path is sent. The
-                    # new session keeps the terminal's SIGINT away: the daemon ends with the application, and not beside it.
+                    # new session keeps the terminal's SIGINT away, so that the application alone decides when the daemon ends.
                     self._process = subprocess.Popen(  # noqa: S603 - our own words
                         [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(self.death_pipe.reading)],
                         stdin=subprocess.DEVNULL,

@@ -66,7 +66,7 @@ class ActorPoisoned(ForeignActorError):
         )
 
     def __str__(self) -> str:
-        return f"{self.who} has failed at it: {self.reason}"
+        return f"{self.who} has failed at the message: {self.reason}"
 
 
 class ActorGone(ForeignActorError):

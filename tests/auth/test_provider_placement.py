@@ -113,7 +113,9 @@ def test_default_fetchers_reach_public_addresses_only() -> None:
 
 async def test_a_client_and_a_host_without_a_login_are_told_what_to_write(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("guarded", auth=KINDS["bearer, secret"].make())
-    hint = r"401 .*a bearer token is required.*: it wants a login, .* headers=\{…\} or auth=…, .* oauth = \"auto\""
+    hint = (
+        r"401 .*a bearer token is required.*: the server wants a login, .* headers=\{…\} or auth=…, .* oauth = \"auto\""
+    )
     async with server.started():
         url = await server.listen(config=HttpConfig(port=0))
         with pytest.raises(Unauthorized, match=hint):
@@ -126,5 +128,5 @@ async def test_a_client_and_a_host_without_a_login_are_told_what_to_write(caplog
             assert host.status()["guarded"].next_attempt is not None
         await server.stop_listening(url)
     said = "\n".join(record.message for record in caplog.records)
-    assert "it wants a login" in said
+    assert "the server wants a login" in said
     assert "the next attempt is in" in said, "the host tries again, as its status says"

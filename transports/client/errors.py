@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TEMPORARY: Final = frozenset({408, 425, 429})
 UNAUTHORIZED: Final = 401
 _WANTS: Final = (
-    ': it wants a login, or another one than it was shown: headers={…} or auth=…, in a configuration headers = {…} or oauth = "auto", '
+    ': the server wants a login, or refuses the one it got: headers={…} or auth=…, in a configuration headers = {…} or oauth = "auto", '
     "on the command line --header or `greenroom login`"
 )
 """Lists every way, since this error may come from another process, where it is not known which one was used."""
