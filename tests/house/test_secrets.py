@@ -32,7 +32,7 @@ SECRET_NAME = re.compile(
 NOT_SECRET = {
     (
         "actors/guest/guest_messages.py",
-        "heard.ticket == request.ticket",
+        "message.ticket == request.ticket",
     ): "pairs answers with questions within one program",
     (
         "auth/client/login_process.py",
