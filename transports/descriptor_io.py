@@ -189,6 +189,7 @@ class ThreadSource:
 
     @property
     def hung_up(self) -> bool:
+        """Whether the input has ended: a closed other end shows only when all input is read."""
         return self._ended
 
     def _run(self) -> None:

@@ -112,6 +112,48 @@ def who_sentences(tree: Tree) -> list[str]:
     ]
 
 
+def method_docstrings(tree: Tree) -> list[str]:
+    """A public method says what its caller needs to know, unless it overrides one that does: of a base class or of a Protocol."""
+    found = {
+        (source.path, node.name): node
+        for source in tree.sources
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef)
+    }
+    by_name: dict[str, list[ast.ClassDef]] = defaultdict(list)
+    for node in found.values():
+        by_name[node.name].append(node)
+    protocols = {name for node in found.values() if "Protocol" in _bases(node) for name in _methods(node)}
+
+    def overrides(node: ast.ClassDef, name: str) -> bool:
+        bases = _bases(node) - {"Generic", "Protocol"}
+        known = [base for each in bases for base in by_name.get(each, ()) if base is not node]
+        return any(each not in by_name for each in bases) or any(
+            name in _methods(base) or overrides(base, name) for base in known
+        )
+
+    return [
+        f"{path}:{method.lineno}: {name}.{method.name} has no docstring, and overrides nothing"
+        for (path, name), node in found.items()
+        if not name.startswith("_") and "Protocol" not in _bases(node)
+        for method in _methods(node).values()
+        if not method.name.startswith("_") and ast.get_docstring(method) is None and not _is_overload(method)
+        if method.name not in protocols and not overrides(node, method.name)
+    ]
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+
+
+def _methods(node: ast.ClassDef) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    return {each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(ast.unparse(each).endswith(("overload", ".setter")) for each in method.decorator_list)
+
+
 def _lines(tree: Tree) -> Iterator[tuple[str, int, str]]:
     for path, text in tree.files.items():
         if not path.endswith((".py", ".md")) or path == "tests/house/language.py":
@@ -120,4 +162,4 @@ def _lines(tree: Tree) -> Iterator[tuple[str, int, str]]:
             yield path, number, line
 
 
-RULES = (class_names, module_names, subjects)
+RULES = (class_names, module_names, subjects, method_docstrings)

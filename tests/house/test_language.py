@@ -74,3 +74,34 @@ def test_sentences_without_a_subject_are_reported_and_questions_are_not() -> Non
         "It waits. Who waits is told.",
         "Whatever comes.",
     ]
+
+
+SILENT = "class Card:\n    def go(self): ...\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SILENT,
+        "class Base:\n    def stop(self):\n        'Stop.'\n" + SILENT.replace("Card", "Card(Base)"),
+        "class Base(Generic[T]):\n    def stop(self):\n        'Stop.'\n" + SILENT.replace("Card", "Card(Base[int])"),
+    ],
+)
+def test_a_public_method_without_a_docstring_is_refused(text: str) -> None:
+    (wrong,) = language.method_docstrings(Tree({"auth/a.py": text}))
+    assert wrong.endswith("Card.go has no docstring, and overrides nothing")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SILENT.replace("Card", "_Card"),
+        SILENT.replace("go", "_go"),
+        "class Base:\n    def go(self):\n        'Go.'\n" + SILENT.replace("Card", "Card(Base)"),
+        "class Root:\n    def go(self):\n        'Go.'\nclass Base(Root): ...\n" + SILENT.replace("Card", "Card(Base)"),
+        "class Shape(Protocol):\n    def go(self):\n        'Go.'\n" + SILENT,
+        SILENT.replace("Card", "Card(elsewhere.Base)"),
+    ],
+)
+def test_private_methods_and_overrides_need_no_docstring(text: str) -> None:
+    assert language.method_docstrings(Tree({"auth/a.py": text})) == []
