@@ -365,7 +365,7 @@ def _check_field(what: str, field: Any) -> None:
         (allowed for name, allowed in _OF_CHOICES.items() if kind == "string" and name in field), ALLOWED_MEMBERS[kind]
     )
     if strange := sorted(map(str, field.keys() - allowed_members - _COMMON_MEMBERS)):
-        raise BadHint(f"{what} says {', '.join(strange)}, which forms do not have")
+        raise BadHint(f"{what} has {', '.join(strange)}, which forms do not support")
     for name in _TEXTS:
         if not isinstance(field.get(name, ""), str):
             raise BadHint(f"{what}: its {name} must be a string")
