@@ -4,7 +4,7 @@
 
     async with Client("https://calendar.example/mcp", auth=OAuth(store=FileStore())) as client: ...
 
-What is not configured is discovered: the authorization server, the client registration, the scopes. No user and no authorization server is asked before the
+Settings that are missing are discovered: the authorization server, the client registration, the scopes. No user and no authorization server is asked before the
 MCP server requires a login.
 """
 

@@ -1,4 +1,4 @@
-"""What a new process needs to become a node: its boot message, the state it inherits by the forks, and the death pipe that ends it with the application."""
+"""The start of a process as a node: its boot message, the state it inherits by the forks, and the death pipe that ends it with the application."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ class DeathPipe:
 
 
 class _DeathPipeState:
-    """What this process has of the death pipe: the reading end that it inherited, and its own open file description."""
+    """This process's part of the death pipe: the reading end that it inherited, and its own open file description."""
 
     reading = -1
     own = -1

@@ -76,7 +76,7 @@ class DaemonChild:
 
 
 class ProcessSystem(Protocol):
-    """What makes processes for nodes, as the daemon sees it; `ThespianSystem` implements it.
+    """A maker of processes for nodes, as the daemon sees it; `ThespianSystem` implements it.
 
     It takes messages to start and to signal processes, here or on another machine, and reports how each began and ended.
     """

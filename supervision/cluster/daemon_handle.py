@@ -208,7 +208,7 @@ class DaemonHandle:
             os_processes.send_signal(signal.SIGKILL, pid)
 
     def error_output(self) -> str:
-        """What the process wrote to its standard error, such as Python's own message when it could not start."""
+        """The process's standard error, such as Python's own message when it could not start."""
         if self._errors.closed:
             return ""
         self._errors.seek(0)

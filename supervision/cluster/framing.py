@@ -43,7 +43,7 @@ class LinkRefused(ActorError):
 
 
 class Greeting(msgspec.Struct, array_like=True, frozen=True):
-    """What an end says of itself before it is authenticated."""
+    """The statements of an end about itself before it is authenticated."""
 
     version: int
     name: str

@@ -28,7 +28,7 @@ _HIGH_WATER: Final = 512 * 1024
 
 
 class LinkOwner(Protocol):
-    """What a link calls: its owner."""
+    """The owner of a link, which the link calls."""
 
     def greet(self) -> tuple[bytes, Greeting]:
         """The key, and this end's greeting."""
@@ -72,7 +72,7 @@ class Link(asyncio.Protocol):
         self.on_greeting: Callable[[Link, Greeting], str | None] | None = None
         """Called at the dialling end when the peer is known, before this end proves itself. Returns why not to go on, or None."""
         self.offence: str | None = None
-        """What was received that no node with the key would send."""
+        """A received frame that no node with the key would send."""
         self.up = False
         self.over = False
         self.waiting = 0
@@ -252,7 +252,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def _payloads(self) -> Iterator[bytes]:
-        """What was posted, as few payloads as possible. A payload is encoded and decoded in one go, so it exceeds `PIECE` only when a single item does."""
+        """The posted items in as few payloads as possible. A payload is encoded and decoded in one go, so it exceeds `PIECE` only when a single item does."""
         out, size = self._out, self._out_bytes
         self._out, self._out_bytes = [], 0
         if size <= PIECE:

@@ -79,7 +79,7 @@ class Machine:
 
     @property
     def offers(self) -> dict[str, Capability]:
-        """What a node can require of it."""
+        """The capabilities that a node can require of the machine."""
         return {**self.capabilities, NAME: self.name}
 
     def announcement(self) -> dict[str, Capability]:

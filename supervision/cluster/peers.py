@@ -188,7 +188,7 @@ class Peers(LinkOwner):
         self.end()
 
     def end(self) -> None:
-        """Drop all nodes at once. What was posted before is still sent; `closed` waits for that. Calling it again is a no-op."""
+        """Drop all nodes at once. Items that were posted before are still sent; `closed` waits for that. Calling it again is a no-op."""
         self._open = False
         for task in tuple(self._tasks):
             task.cancel()

@@ -33,7 +33,7 @@ SPAWN_SERVER: Final = "greenroom.spawn_server"
 
 
 class SpawnRequest(NamedTuple):
-    """What to start, and the process to link it to."""
+    """The process to start, and the process to link it to."""
 
     server: Any
     args: tuple[Any, ...]

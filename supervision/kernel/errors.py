@@ -19,7 +19,7 @@
 
     Quit                          raised by a process itself, to end with a reason
 
-Exceptions are for callers. What travels between processes is an `ExitReason`.
+Exceptions are for callers. Between processes, an `ExitReason` travels.
 """
 
 from __future__ import annotations

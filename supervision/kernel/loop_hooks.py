@@ -1,4 +1,4 @@
-"""What a node installs in its event loop: a task factory, and a SIGINT handler.
+"""The hooks of a node in its event loop: a task factory, and a SIGINT handler.
 
 The task factory makes tasks that a process starts its own: their `SystemExit` crashes the process, and they end with it. asyncio lets `SystemExit` and
 `KeyboardInterrupt` out of a task and thereby ends the whole event loop, also from a task that `gather`, a `TaskGroup` or an anyio task group made. A task

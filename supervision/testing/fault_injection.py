@@ -89,7 +89,7 @@ class Injection:
         self._holds.close()
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until all faults were applied. What hangs then goes on hanging, until `close` or the node's end."""
+        """Wait until all faults were applied. A process that hangs then goes on hanging, until `close` or the node's end."""
         if not await self._holds.finished(timeout):
             raise CallTimeout(timeout or 0.0, self._process, "inject its faults")
 

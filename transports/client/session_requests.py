@@ -118,7 +118,7 @@ class StandaloneStream(OutgoingRequest):
 
 
 class SessionDelete(OutgoingRequest):
-    """The DELETE of the session. Whatever the response, the session is over."""
+    """The DELETE of the session. The session is over with any response."""
 
     method = "DELETE"
 
