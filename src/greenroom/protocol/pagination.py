@@ -43,7 +43,7 @@ def read_cursor(cursor: str, kind: str) -> str:
         except ValueError:
             text = ""
         found, colon, key = text.partition(":")
-        if colon and found == kind and write_cursor(key, kind) == cursor:  # one spelling
+        if colon and found == kind and write_cursor(key, kind) == cursor:  # base64 decodes other spellings, too
             return key
     raise McpError(
         ErrorCode.INVALID_PARAMS, "Invalid cursor: pass back the nextCursor of the same list, or none to begin"

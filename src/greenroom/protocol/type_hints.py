@@ -530,7 +530,8 @@ def _refined(hint: Any, inside: tuple[Any, ...] = ()) -> Any:
     if origin is Annotated:
         inner, *metadata = get_args(hint)
         kept = [meta for one in metadata for meta in _metas(one)]
-        if (member := _only_member(inner)) is not None:  # the limit applies to the member that is not None
+        # `Annotated[int | None, Ge(1)]`: the limit applies to the member that is not None.
+        if (member := _only_member(inner)) is not None:
             limits = [meta for meta in kept if _limits_in(meta)]
             inner = Union[Annotated[member, *limits], None] if limits else inner  # noqa: UP007 - made at run time
             kept = [meta for meta in kept if not _limits_in(meta)]

@@ -422,7 +422,7 @@ class FaultyNetwork:
     # --- faults
 
     def cut(self) -> None:
-        """Reset every connection now."""
+        """Reset every connection now, in the middle of what it transfers."""
         for end in tuple(self._ends):
             _reset(end)
 
