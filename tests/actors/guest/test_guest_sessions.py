@@ -125,7 +125,7 @@ async def test_an_acceptor_killed_while_it_admits_a_guest_leaves_no_session(
 def test_a_payload_has_so_many_items_and_no_more() -> None:
     item = pack_item(["pong"], TO_GUEST)
     assert len(list(unpack_items(batch([item] * MOST_ITEMS), TO_GUEST))) == MOST_ITEMS
-    with pytest.raises(BadItem, match="4096 items at most"):
+    with pytest.raises(BadItem, match="at most 4096 items"):
         next(unpack_items(batch([item] * (MOST_ITEMS + 1)), TO_GUEST))
 
 
