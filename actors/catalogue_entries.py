@@ -30,16 +30,16 @@ import msgspec
 
 from greenroom.protocol import docstrings
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
+from greenroom.protocol.function_parameters import MISSING, BadHint, default_problem, docstring_of, parameters_of
 from greenroom.protocol.handler_results import return_schema_of
 from greenroom.protocol.jsonrpc import encode, is_object
 from greenroom.protocol.methods import explain
-from greenroom.protocol.type_hints import MISSING, BadHint, default_problem, docstring_of, parameters_of
 from greenroom.protocol.type_schemas import arguments_of, convert_json, filled_arguments, schema_of
 from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
 from greenroom.protocol.validation_errors import Mismatch, ProblemReason, ValidationProblem
 
 from .catalogue import RegistrationError
-from .handlers import (
+from .handler_options import (
     CompletionOptions,
     Handler,
     PromptOptions,
@@ -53,13 +53,13 @@ from .handlers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from greenroom.protocol.function_parameters import Parameter
     from greenroom.protocol.handler_results import ReturnSchema
-    from greenroom.protocol.type_hints import Parameter
     from greenroom.protocol.type_schemas import FunctionArguments
     from greenroom.protocol.validation import Validator
 
     from .catalogue import Kind
-    from .handlers import ListedOptions
+    from .handler_options import ListedOptions
 
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 

@@ -47,6 +47,7 @@ from greenroom.transports.interfaces import EncodedReply, SessionStart
 
 from .bulkheads import Bulkheads
 from .catalogue import CatalogueRef
+from .exclusive_supervisor import ExclusiveSupervisor, named_child
 from .peer_channels import AskPeer, ask_session, log_body
 from .process_names import CompanyKey, ProcessName, SessionInfo, new_id, short_id
 from .reply_sinks import AnswerOnlySink, ChannelReplySink, SingleFeed, SingleStreamSink, StreamReplySink
@@ -61,7 +62,6 @@ from .subscriptions import (
     announce_resource_updated,
     subscriptions_child,
 )
-from .successor_supervisor import SuccessorSupervisor, named_child
 from .task_store import MemoryTaskStore
 from .tasks import CompanyTasks, tasks_child
 from .url_elicitations import ElicitationDone, ExpectElicitations, find_eliciting_session
@@ -171,7 +171,7 @@ class Company:
 
     def child_spec(
         self, listeners: Sequence[ChildSpec[Any]] = (), *, first: Sequence[ChildSpec[Any]] = ()
-    ) -> ChildSpec[Ref[SuccessorSupervisor]]:
+    ) -> ChildSpec[Ref[ExclusiveSupervisor]]:
         """The whole company as a child, for any supervisor. `listeners` are added to those it was made with.
 
         `first` start before all other children here, and stop last.
@@ -190,11 +190,11 @@ class Company:
             child(
                 SessionSupervisor, max_children=settings.max_sessions, per_caller=settings.max_sessions_per_principal
             ).but(id="sessions", name=self.name("sessions")),
-            child(SuccessorSupervisor, doors, intensity=_INTENSITY, period=_PERIOD).but(
+            child(ExclusiveSupervisor, doors, intensity=_INTENSITY, period=_PERIOD).but(
                 id="listeners", name=self.name("listeners")
             ),
         ]
-        return child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD).but(
+        return child(ExclusiveSupervisor, children, intensity=_INTENSITY, period=_PERIOD).but(
             id=self.key, name=self.name("company")
         )
 

@@ -36,7 +36,7 @@ from greenroom.supervision.statem import (
 
 from .catalogue import RegistrationError
 from .catalogue_entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
-from .handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from .handler_options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from .subscriptions import announce_list_changed
 from .worker import call_locally
 

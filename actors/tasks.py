@@ -30,8 +30,8 @@ from greenroom.supervision import (
 )
 from greenroom.transports.access_log import log_refusal
 
+from .exclusive_supervisor import ExclusiveSupervisor
 from .process_names import ProcessName
-from .successor_supervisor import SuccessorSupervisor
 from .task_process import TaskProcess
 from .task_record import (
     AwaitTask,
@@ -288,13 +288,13 @@ class TaskSweeper(GenServer):
             self._tasks.save(error_outcome(error).apply_to(record, self._tasks.now()))
 
 
-def tasks_child(company: Company) -> ChildSpec[Ref[SuccessorSupervisor]]:
+def tasks_child(company: Company) -> ChildSpec[Ref[ExclusiveSupervisor]]:
     """The child spec of the sweeper and the tasks' processes."""
     children: list[ChildSpec[Any]] = [
         child(TaskSweeper, company.tasks).but(id="sweeper", name=company.name("task_sweeper")),
         child(TaskProcessSupervisor).but(id="processes", name=company.name("task_processes")),
     ]
-    return child(SuccessorSupervisor, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
+    return child(ExclusiveSupervisor, children, intensity=5, period=10.0).but(id="tasks", name=company.name("tasks"))
 
 
 # --- Calls of a session that concern tasks: tool calls that become one, and `tasks/*`.

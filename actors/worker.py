@@ -34,7 +34,7 @@ from greenroom.transports.interfaces import Peer
 
 from .catalogue import LISTINGS, NotFound, list_answer, quota_key_of_job, reached_entries
 from .context import Context
-from .handlers import ExecutionMode
+from .handler_options import ExecutionMode
 from .offloaded_validation import run_check
 from .peer_channels import NoStream
 from .server_questions import NotAwaited
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .bulkheads import Bulkheads
     from .catalogue import Catalogue, Kind
     from .catalogue_entries import ToolEntry
-    from .handlers import Handler
+    from .handler_options import Handler
     from .settings import Settings
     from .worker_interfaces import AroundHook, Job, MethodHandler, WorkerServices
 

@@ -20,8 +20,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor, ensure_child
 from greenroom.actors.process_names import ProcessName
-from greenroom.actors.successor_supervisor import SuccessorSupervisor, ensure_child
 from greenroom.supervision import (
     NORMAL,
     ActorError,
@@ -120,7 +120,7 @@ class ConnectionProcesses:
             child(LeaseBarrier, self._owners).but(id="lease barrier", shutdown=_LEASE_RETURN_TIMEOUT + 1.0),
         ]
         name = ProcessName(self._key, "connection processes")
-        tree = child(SuccessorSupervisor, children, intensity=3, period=60.0, strategy="rest_for_one")
+        tree = child(ExclusiveSupervisor, children, intensity=3, period=60.0, strategy="rest_for_one")
         return tree.but(id=name, name=name, restart="temporary")
 
 

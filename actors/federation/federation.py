@@ -24,8 +24,8 @@ from weakref import WeakSet
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.notification_readers import GAP
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.process_names import CompanyKey, ProcessName
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, Wakeup, child, whereis
 
 from .offering import EMPTY_OFFERING
@@ -102,14 +102,14 @@ class Federation:
         """The registered name of the process with that role."""
         return ProcessName(self.key, role)
 
-    def child_spec(self) -> ChildSpec[Ref[SuccessorSupervisor]]:
+    def child_spec(self) -> ChildSpec[Ref[ExclusiveSupervisor]]:
         """The federation as a child of any supervisor."""
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor).but(id="upstreams", name=self.name("upstreams")),
             child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
             child(UpstreamManager, self).but(id="manager", name=self.name("manager")),
         ]
-        tree = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
+        tree = child(ExclusiveSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
         return tree.but(id=self.key, name=self.name("federation"))
 
     # --- the servers

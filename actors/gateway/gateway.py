@@ -19,11 +19,11 @@ from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.task_only_tools import call_as_task
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.actors.federation.offering import LISTS, PARTS
 from greenroom.actors.federation.tool_router import error_result
 from greenroom.actors.subscriptions import Subscriptions
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.actors.worker import METHOD_ANSWERS
 from greenroom.auth.client.auth_option import CallerNotSignedIn
 from greenroom.auth.errors import SignInError
@@ -677,6 +677,6 @@ def gateway_spec(gateway: Gateway, changed: Callable[[Kind], object]) -> ChildSp
         ),
         child(TaskSupervisor).but(id="subscriptions", name=subscriptions),
     ]
-    return child(SuccessorSupervisor, children, intensity=5, period=10.0, strategy="rest_for_one").but(
+    return child(ExclusiveSupervisor, children, intensity=5, period=10.0, strategy="rest_for_one").but(
         id=f"gateway {number}"
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import msgspec
 
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.errors import ConfigError
 from greenroom.protocol.serialization import is_array, is_object
 from greenroom.protocol.tool_formats import MEDIA_KINDS, can_show
@@ -251,7 +251,7 @@ class SpillCleanup(GenServer):
 def with_spill_cleanup(spill: Spill, host: ChildSpec[Any]) -> ChildSpec[Any]:
     """A supervisor of the host and of the process that deletes its saved answers."""
     both = child(
-        SuccessorSupervisor,
+        ExclusiveSupervisor,
         [child(SpillCleanup, spill).but(id="spill_cleanup"), host],
         intensity=_INTENSITY,
         period=_PERIOD,

@@ -34,7 +34,7 @@ from greenroom.actors.catalogue_entries import (
     template_entry,
     tool_entry,
 )
-from greenroom.actors.handlers import (
+from greenroom.actors.handler_options import (
     MAIN_MODULE,
     WORKER_MAIN_NAME,
     ExecutionMode,

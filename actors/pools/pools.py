@@ -13,8 +13,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor, ensure_child
 from greenroom.actors.process_names import ProcessName
-from greenroom.actors.successor_supervisor import SuccessorSupervisor, ensure_child
 from greenroom.actors.worker_interfaces import EncodedResult, JobError, JobReply, RemoteCrash
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
 from greenroom.supervision import (
@@ -171,7 +171,7 @@ class Pools:
                 self._provider.child_spec(),
                 child(DynamicSupervisor, intensity=10, period=10.0).but(id="pool_supervisors", name=supervisors),
             ]
-            spec = child(SuccessorSupervisor, children, strategy="rest_for_one", intensity=5, period=10.0)
+            spec = child(ExclusiveSupervisor, children, strategy="rest_for_one", intensity=5, period=10.0)
             await ensure_child(
                 self._name("pools"), spec.but(id="pool_services", name=self._name("pool_services"), restart=TEMPORARY)
             )

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
-    from greenroom.actors.handlers import CompletionOptions as CompletionOptions
-    from greenroom.actors.handlers import PromptOptions as PromptOptions
-    from greenroom.actors.handlers import ResourceOptions as ResourceOptions
-    from greenroom.actors.handlers import TemplateOptions as TemplateOptions
-    from greenroom.actors.handlers import ToolOptions as ToolOptions
+    from greenroom.actors.handler_options import CompletionOptions as CompletionOptions
+    from greenroom.actors.handler_options import PromptOptions as PromptOptions
+    from greenroom.actors.handler_options import ResourceOptions as ResourceOptions
+    from greenroom.actors.handler_options import TemplateOptions as TemplateOptions
+    from greenroom.actors.handler_options import ToolOptions as ToolOptions
     from greenroom.actors.pools.pool_options import Pool as Pool
     from greenroom.actors.server_questions import Accepted as Accepted
     from greenroom.actors.server_questions import Declined as Declined
@@ -133,7 +133,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
-    "greenroom.actors.handlers": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
+    "greenroom.actors.handler_options": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
     "greenroom.actors.pools.pool_options": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
     "greenroom.actors.settings": "Settings",

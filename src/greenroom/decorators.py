@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cas
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.catalogue_entries import CatalogueEntry, completion_entry
-from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import (
+    CompletionOptions,
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
 from greenroom.actors.server_registry import RegistrationMethods, checked_options
 
 from .errors import unknown_option
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from greenroom.actors.catalogue import Catalogue, CatalogueRef, Kind
-    from greenroom.actors.handlers import Isolation, TaskSupport
+    from greenroom.actors.handler_options import Isolation, TaskSupport
 
 F = TypeVar("F", bound="Callable[..., Any]")
 NameOrFunction = TypeVar(
@@ -206,7 +212,7 @@ class Registrations(RegistrationMethods[None, bool]):
         return dropped
 
 
-# --- The keyword arguments of decorators, for type checkers: the option fields of `greenroom.actors.handlers`, which a test compares.
+# --- The keyword arguments of decorators, for type checkers: the option fields of `greenroom.actors.handler_options`, which a test compares.
 
 
 class ExecutionKeywords(TypedDict, total=False):

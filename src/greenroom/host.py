@@ -27,6 +27,7 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.federation_errors import (
     InvalidArguments,
@@ -36,11 +37,10 @@ from greenroom.actors.federation.federation_errors import (
 )
 from greenroom.actors.federation.tool_router import AS_SET, ToolRouter
 from greenroom.actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
-from greenroom.actors.guest.guest_listener import GuestListener
-from greenroom.actors.guest.guest_session import GuestServices
 from greenroom.actors.mentions.mention_reader import MentionReader, ResourceListCache
 from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
+from greenroom.actors.thespian_guests.guest_listener import GuestListener
+from greenroom.actors.thespian_guests.guest_session import GuestServices
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.received_results import read_page, read_tool_reply
 from greenroom.protocol.tool_pins import Pins, ToolRefused
@@ -674,7 +674,7 @@ _INTENSITY, _PERIOD = 5, 10.0
 def with_guests(federation: Federation, listeners: Sequence[GuestListener]) -> ChildSpec[Any]:
     """A supervisor of a federation and the listeners that admit guests to it: they are restarted with the federation, but not the federation with them."""
     children = [federation.child_spec(), *(each.child_spec() for each in listeners)]
-    tree = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
+    tree = child(ExclusiveSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
     return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))
 
 

@@ -21,7 +21,7 @@ PLACES: Final = {
     "greenroom.lookout": "greenroom.inspect_socket",
     "greenroom.probe": "greenroom.wire_probe",
     "greenroom.protocol.forms": "greenroom.protocol.elicitation_forms",
-    "greenroom.protocol.hints": "greenroom.protocol.type_hints",
+    "greenroom.protocol.hints": "greenroom.protocol.function_parameters",
     "greenroom.protocol.pins": "greenroom.protocol.tool_pins",
     "greenroom.protocol.problems": "greenroom.protocol.validation_errors",
     "greenroom.protocol.results": "greenroom.protocol.handler_results",

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
 from greenroom.actors.ensemble.session_router import MAX_NODES, SESSION_SERVER, NodeSlot, SessionServer
-from greenroom.actors.handlers import MAIN_MODULE, WORKER_MAIN_NAME, ImportPath, MainProgram, main_program
+from greenroom.actors.handler_options import MAIN_MODULE, WORKER_MAIN_NAME, ImportPath, MainProgram, main_program
 from greenroom.actors.pools.handler_spec import NotLoaded, load_function
 from greenroom.supervision import (
     NO_CONNECTION,

@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from greenroom.actors.company import ConnectedPeers
     from greenroom.actors.ensemble.session_router import NodeSlot
     from greenroom.actors.gateway.gateway import Gateway
-    from greenroom.actors.guest.guest_listener import GuestListener
     from greenroom.actors.server_registry import WaitFor
     from greenroom.actors.task_store import TaskStore
+    from greenroom.actors.thespian_guests.guest_listener import GuestListener
     from greenroom.actors.worker_interfaces import WorkerServices
     from greenroom.auth.auth_info import AuthProvider
     from greenroom.supervision import ChildSpec, Node

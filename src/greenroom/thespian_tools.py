@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.context import Context
-from greenroom.actors.handlers import ToolOptions
+from greenroom.actors.handler_options import ToolOptions
 from greenroom.protocol.errors import ToolError
-from greenroom.protocol.type_hints import BadHint, docstring_of, parameters_of, return_hint_of
+from greenroom.protocol.function_parameters import BadHint, docstring_of, parameters_of, return_hint_of
 from greenroom.supervision import GenServer, child, in_thread
 from greenroom.supervision.cluster.foreign_actor import TIMEOUT, ForeignActor
 

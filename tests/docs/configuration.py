@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.config.fields import ROOT, SERVER, TableMapType, TableType, schema
+from greenroom.config.config_schema import ROOT, SERVER, TableMapType, TableType, schema
 from greenroom.config.variables import (
     CONNECT_VARIABLE,
     FALLBACKS,

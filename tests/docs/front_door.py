@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import greenroom
 from greenroom import auth, host, transports
-from greenroom.actors.handlers import RunOptions
+from greenroom.actors.handler_options import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

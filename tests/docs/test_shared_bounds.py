@@ -11,9 +11,9 @@ import pytest
 from greenroom import Pool, Server, Settings
 from greenroom.actors.elicitation.bridge import LIMIT
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
-from greenroom.actors.guest.guest_listener import _STRANGERS, MOST_GUESTS
 from greenroom.actors.output.output_limits import MOST_FILES
 from greenroom.actors.subscriptions import MAILBOX_LIMIT
+from greenroom.actors.thespian_guests.guest_listener import _STRANGERS, MOST_GUESTS
 from greenroom.auth import auth_gate, jwks_and_introspection
 from greenroom.auth import shared_secrets as basic
 from greenroom.auth.client import interactive_flows as landing

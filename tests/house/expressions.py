@@ -350,11 +350,11 @@ USED_ELSEWHERE: Final[dict[tuple[str, str], str]] = {
 _FRAMES: Final = r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
 _TOML: Final = "tomllib has parsed the text before, so each match succeeds"
 BOUNDED: Final[dict[tuple[str, str], str]] = {
-    ("actors/handlers.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
+    ("actors/handler_options.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
     ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
         "an unterminated comment is read once: the parser refuses its slash next"
     ),
-    ("src/greenroom/config/fields.py", "pattern"): "the patterns of the configuration's own kinds",
+    ("src/greenroom/config/config_schema.py", "pattern"): "the patterns of the configuration's own kinds",
     ("src/greenroom/config/parsed_file.py", r'"(?:[^"\\\n]|\\.)*"'): _TOML,
     ("src/greenroom/config/parsed_file.py", r"'''.*?'''(?:'{1,2})?"): _TOML,
     ("src/greenroom/config/parsed_file.py", r'"""(?:[^\\]|\\.)*?"""(?:"{1,2})?'): _TOML,

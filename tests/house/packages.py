@@ -38,7 +38,7 @@ PURPOSES: Final[dict[str, str]] = {
     "actors.ensemble": "one server on several nodes, with each session on one of them",
     "actors.federation": "many upstream servers under one supervisor, each with its own breaker and limits",
     "actors.gateway": "many upstream servers as one server",
-    "actors.guest": "Thespian programs as clients of a server, and Thespian actors as tools",
+    "actors.thespian_guests": "Thespian programs as clients of a server, and Thespian actors as tools",
     "actors.mentions": "for a host: `@server:resource` in what a user types",
     "actors.output": "for a host: limits on how much of a result a model receives, and where the rest is kept",
     "actors.pools": "tools that run in processes of their own",

@@ -45,8 +45,8 @@ ENGINE_IMPORTERS = {
         "supervision.cluster.thespian_system",
         "supervision.cluster.daemon_main",
         "supervision.cluster.foreign_actor",
-        "actors.guest.guest",
-        "actors.guest.guest_messages",
+        "actors.thespian_guests.guest",
+        "actors.thespian_guests.guest_messages",
     },
     "supervision.cluster.thespian_system": {"supervision.cluster.daemon_main"},
 }

@@ -129,7 +129,7 @@ OPTIONAL_PACKAGES = (
         "actors.ensemble",
         "thespian",
         "thespian_tools",
-        "actors.guest",
+        "actors.thespian_guests",
         "testing",
         "wire_probe",
     ),

@@ -236,7 +236,7 @@ def test_thespian_modules_may_be_imported_by_few() -> None:
     tree = bad(
         supervision__cluster__daemon="from . import thespian_patches\nfrom .thespian_system import ThespianSystem",
         supervision__cluster__daemon_main="from .thespian_system import ThespianSystem",
-        actors__guest__guest="from greenroom.supervision.cluster.thespian_patches import Actor",
+        actors__thespian_guests__guest="from greenroom.supervision.cluster.thespian_patches import Actor",
     )
     assert [wrong.partition(": ")[0] for wrong in rules.engine_importers(tree)] == [
         "supervision/cluster/daemon.py:1",

@@ -15,7 +15,7 @@ from .tree import Source, current_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FOLDERS_WITH_SECRETS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/guest/")
+FOLDERS_WITH_SECRETS = ("auth/", "supervision/cluster/", "transports/", "actors/ensemble/", "actors/thespian_guests/")
 """Folders that receive secrets or unguessable ids from peers: here, `SECRET_NAME` decides which names count as secrets."""
 ANYWHERE_SECRET_NAME = re.compile(
     r"(?:^|_)(?:secret|token|password|passphrase|credential|digest|hexdigest|h?mac|nonce|verifier|signature|proof|pepper|cookie|api_?key)s?$",
@@ -31,7 +31,7 @@ SECRET_NAME = re.compile(
 
 NOT_SECRET = {
     (
-        "actors/guest/guest_messages.py",
+        "actors/thespian_guests/guest_messages.py",
         "message.ticket == request.ticket",
     ): "pairs answers with questions within one program",
     (

@@ -10,7 +10,7 @@ import pytest
 from .tree import Source, current_tree
 
 LISTENERS = {
-    "actors/guest/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
+    "actors/thespian_guests/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
     "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it sends a snapshot and reads nothing",
     "supervision/acceptor.py": "it listens for other modules, which are in `INDIRECT_LISTENERS`",
     "supervision/cluster/thespian_patches.py": "a probe, closed again: whether a port is free",

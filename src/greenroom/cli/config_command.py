@@ -203,6 +203,6 @@ async def _decide_listed_tools(
 def schema(*, json: bool) -> None:
     """Print the JSON Schema of greenroom.toml; the output is JSON with and without --json."""
     del json
-    from greenroom.config.fields import schema as made  # noqa: PLC0415 - as above
+    from greenroom.config.config_schema import schema as made  # noqa: PLC0415 - as above
 
     print_json(made())

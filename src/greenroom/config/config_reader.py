@@ -20,7 +20,8 @@ from greenroom.errors import ConfigError
 from greenroom.protocol.serialization import is_array, is_object
 from greenroom.transports.client.http_address import ServerUrl
 
-from .fields import MOST_IMPORTS, MOST_MISTAKES, ROOT, SERVER, MistakeCollector
+from .config_schema import MOST_IMPORTS, MOST_MISTAKES, ROOT, SERVER, MistakeCollector
+from .foreign_config_files import inputs_of, servers_of, shape_problem, translate, valid_name
 from .host_config import (
     Budget,
     HostConfig,
@@ -33,7 +34,6 @@ from .host_config import (
 )
 from .mistakes import RULES_UNREADABLE, BadConfig, Mistake, Source, known_servers, quoted
 from .parsed_file import ParsedFile, UnreadableFile, expand_home, load, read_text
-from .program_imports import inputs_of, servers_of, shape_problem, translate, valid_name
 from .variables import (
     Environment,
     Variables,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from greenroom.actors.consent.rules import Verdict
 
+    from .foreign_config_files import ImportedServer
     from .parsed_file import KeyPath
-    from .program_imports import ImportedServer
 
 _MOST_RULES: Final = 2000
 """Above this number of rules, rules without effect are not reported: each is compared with all earlier ones."""

@@ -21,8 +21,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from greenroom.actors.consent.rules import Permissions, RuleDecision
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.process_names import CompanyKey, ProcessName
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.supervision import (
     Caller,
@@ -140,16 +140,16 @@ class ConfigSync:
             child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
             child(Reconciler, self).but(id="reconciler", name=self.name("reconciler")),
         ]
-        tree = child(SuccessorSupervisor, works, intensity=_INTENSITY, period=_PERIOD, strategy="one_for_all")
+        tree = child(ExclusiveSupervisor, works, intensity=_INTENSITY, period=_PERIOD, strategy="one_for_all")
         children: list[ChildSpec[Any]] = [tree.but(id="sync_tree", name=self.name("sync_tree"))]
         if self.watch is not None:
             children.append(child(FileWatcher, self, self.watch).but(id="watcher", name=self.name("watcher")))
-        whole = child(SuccessorSupervisor, children, intensity=_INTENSITY, period=_PERIOD)
+        whole = child(ExclusiveSupervisor, children, intensity=_INTENSITY, period=_PERIOD)
         return whole.but(id=self.key, name=self.name("config_sync"))
 
     def beside_host(self, host: ChildSpec[Any]) -> ChildSpec[Any]:
         """A supervisor of the host and of this tree; a restart of one does not restart the other."""
-        both = child(SuccessorSupervisor, [host, self.child_spec()], intensity=_INTENSITY, period=_PERIOD)
+        both = child(ExclusiveSupervisor, [host, self.child_spec()], intensity=_INTENSITY, period=_PERIOD)
         return both.but(id=f"{self.key} and its host", name=self.name("config_host"))
 
     # --- start

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.auth.user_folders import config_folder
 
-from .fields import LARGEST_NUMBER
+from .config_schema import LARGEST_NUMBER
 from .mistakes import Mistake, Source, nearest, quoted
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .errors import ErrorCode, LocalProtocolError, McpError
+from .function_parameters import BadHint, fields_of, parts_of
 from .serialization import is_array, is_object, to_jsonable
-from .type_hints import BadHint, fields_of, parts_of
 from .type_schemas import cached_by_hint, convert_json, schema_of
 from .validation_errors import Mismatch, ProblemReason, ValidationProblem
 

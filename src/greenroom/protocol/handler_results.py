@@ -23,6 +23,7 @@ from greenroom.errors import GreenroomError
 from .content import Contents, Embedded, Image, blob_resource, is_block, mime_type_of
 from .conversions import MAPPINGS, is_model, is_pydantic_hint, loaded_pydantic
 from .errors import ErrorCode, McpError, ToolError
+from .function_parameters import MISSING, BadHint, refined, return_hint_of
 from .hash_collisions import types_inside
 from .jsonrpc import decode_checked
 from .serialization import (
@@ -38,7 +39,6 @@ from .serialization import (
     picture_of,
     to_jsonable,
 )
-from .type_hints import MISSING, BadHint, refined, return_hint_of
 from .type_schemas import TypedSchema, schema_of
 from .validation_errors import Mismatch, ProblemReason, ValidationProblem
 

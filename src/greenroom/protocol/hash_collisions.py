@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Union, cast, get
 import msgspec
 
 from .conversions import MAPPINGS, convert, is_foreign, is_model, is_pydantic_hint, is_untagged_union
+from .function_parameters import fields_of
 from .serialization import is_array, is_object
-from .type_hints import fields_of
 from .validation_errors import Mismatch, ProblemReason, ValidationProblem, path_of
 
 if TYPE_CHECKING:

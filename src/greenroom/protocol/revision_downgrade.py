@@ -15,9 +15,9 @@ import msgspec
 from .content import check_sampling, uses_tools
 from .elicitation_forms import check_form, check_id, check_message, check_url
 from .errors import LocalProtocolError, McpError
+from .function_parameters import BadHint
 from .methods import check_params, unsupported_error
 from .serialization import is_array, is_object
-from .type_hints import BadHint
 from .versions import LATEST, V2025_11_25
 
 if TYPE_CHECKING:

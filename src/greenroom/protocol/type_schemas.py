@@ -16,10 +16,7 @@ import msgspec
 
 from .conversions import convert, converter, is_model, is_pydantic_hint, schemas_of
 from .docstrings import parse_docstring
-from .hash_collisions import collision_check_for, types_inside
-from .safe_regex import may_explode
-from .serialization import is_array, is_object, to_jsonable
-from .type_hints import (
+from .function_parameters import (
     MISSING,
     BadHint,
     choices_in,
@@ -30,6 +27,9 @@ from .type_hints import (
     parameters_of,
     refined,
 )
+from .hash_collisions import collision_check_for, types_inside
+from .safe_regex import may_explode
+from .serialization import is_array, is_object, to_jsonable
 from .validation_errors import (
     STEPS_ON_LOOP,
     Mismatch,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from .conversions import Mode
-    from .type_hints import Parameter
+    from .function_parameters import Parameter
     from .validation import Validator
     from .validation_errors import Path
 

@@ -34,7 +34,7 @@ from greenroom import (
     image,
 )
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.function_parameters import BadHint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -161,7 +161,7 @@ def test_tasks_of_a_principal_are_found_from_every_node_and_only_by_them() -> No
 
 
 def _as_task() -> Any:
-    from greenroom.actors.handlers import ToolOptions  # noqa: PLC0415 - for this alone
+    from greenroom.actors.handler_options import ToolOptions  # noqa: PLC0415 - for this alone
 
     return ToolOptions(task_support="optional")
 

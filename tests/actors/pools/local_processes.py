@@ -13,7 +13,13 @@ from greenroom.actors.catalogue_entries import (
     tool_entry,
 )
 from greenroom.actors.company import Company
-from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import (
+    CompletionOptions,
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
 from greenroom.actors.pools.pools import ProcessProvider, WorkerProcess
 from greenroom.actors.pools.worker_main import WorkerMain
 from greenroom.actors.settings import Settings

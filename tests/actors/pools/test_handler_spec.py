@@ -11,7 +11,7 @@ import pytest
 
 from greenroom import Pool, RegistrationError, Server
 from greenroom.actors.catalogue_entries import tool_entry
-from greenroom.actors.handlers import ImportPath, ToolOptions, import_path_of, verify_import_path
+from greenroom.actors.handler_options import ImportPath, ToolOptions, import_path_of, verify_import_path
 from greenroom.actors.pools.handler_spec import load_function, spec_of
 
 from . import handlers

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.company import Company
-from greenroom.actors.handlers import ResourceOptions, ToolOptions
+from greenroom.actors.handler_options import ResourceOptions, ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import Ref, Supervisor, start, which_children

@@ -16,7 +16,13 @@ from greenroom.actors.catalogue_entries import (
     template_entry,
     tool_entry,
 )
-from greenroom.actors.handlers import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import (
+    CompletionOptions,
+    PromptOptions,
+    ResourceOptions,
+    TemplateOptions,
+    ToolOptions,
+)
 from greenroom.protocol.definitions import Icon, PromptArgument, ToolAnnotations
 
 if TYPE_CHECKING:

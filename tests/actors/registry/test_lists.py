@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from greenroom.actors.catalogue import reached_entries
 from greenroom.actors.catalogue_entries import prompt_entry, resource_entry, template_entry, tool_entry
-from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import METHOD_ANSWERS, answer_inline, handler_timeout
 from greenroom.actors.worker_interfaces import SessionFacts

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from greenroom.actors.catalogue import NotFound
 from greenroom.actors.catalogue_entries import tool_entry
-from greenroom.actors.handlers import ToolOptions
+from greenroom.actors.handler_options import ToolOptions
 from greenroom.actors.subscriptions import ChangeAnnouncement, Subscriptions
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import Probe, kill, seeds

@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.actors.catalogue import NotFound, RegistrationError
 from greenroom.actors.catalogue_entries import tool_entry
-from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.protocol.errors import McpError, ToolError
 from greenroom.protocol.validation_errors import Mismatch

@@ -13,7 +13,7 @@ import pytest
 from greenroom import Accepted, BadAnswer, Context, Declined, Dismissed, McpError, PeerError
 from greenroom.protocol.elicitation_forms import Email, Titles, Uri, check_form, form_of, parse_answer
 from greenroom.protocol.errors import LocalProtocolError
-from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.function_parameters import BadHint
 
 from .question_server import EVERYTHING, result_text, running_question_server
 

@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context  # noqa: TC001 - the registry reads the hints
-from greenroom.actors.handlers import ToolOptions
+from greenroom.actors.handler_options import ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.protocol.jsonrpc import JsonRpcResponse
 from greenroom.supervision.testing import start_supervised

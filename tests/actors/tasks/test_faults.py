@@ -16,7 +16,7 @@ from tests.actors.session.session_client import SessionClient, initialize_reques
 from tests.example_counts import examples
 
 from greenroom.actors.company import Company
-from greenroom.actors.handlers import ToolOptions
+from greenroom.actors.handler_options import ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.supervision import ProcessExited
 from greenroom.supervision.testing import FaultPlan, Seed, fault_plans, inject, run, seeds, start_supervised

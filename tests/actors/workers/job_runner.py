@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.catalogue import CatalogueRef
 from greenroom.actors.catalogue_entries import prompt_entry, resource_entry, template_entry, tool_entry
-from greenroom.actors.handlers import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from greenroom.actors.handler_options import PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import execute_job
 from greenroom.actors.worker_interfaces import Cancellation, Job, JobError, JobReply, SessionFacts

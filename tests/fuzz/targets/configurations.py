@@ -15,7 +15,7 @@ from typing import Any
 from tests.fuzz.fuzz_target import Target, numbers, seeded
 
 from greenroom.config.config_reader import read
-from greenroom.config.fields import NAME
+from greenroom.config.config_schema import NAME
 from greenroom.config.parsed_file import InvalidJson, JsonParser, load
 
 SECRET = "hunter2-hunter2"

@@ -188,7 +188,7 @@ for line in sys.stdin:
         [
             (("list", "evil"), "u202e"),
             (("list", "-v", "dies"), "oh "),
-            (("inspect", "evil"), "can do "),
+            (("inspect", "evil"), "capabilities: "),
             (("call", "evil", "ok"), "greenroom: "),
             (("call", "evil", "nosuch", "a=1"), "has no tool"),
             (("read", "evil", "x://y"), "3 bytes"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.docs import configuration
 from tests.example_counts import examples
 
-from greenroom.config.fields import (
+from greenroom.config.config_schema import (
     ROOT,
     SERVER,
     URL,
@@ -34,7 +34,7 @@ from greenroom.transports.client.http_address import ServerUrl
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from greenroom.config.fields import FieldType
+    from greenroom.config.config_schema import FieldType
 
 VALIDATOR: Any = jsonschema.Draft202012Validator(schema())
 WORDS = st.sampled_from(

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from typing_extensions import Doc
 
-from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.function_parameters import BadHint
 from greenroom.protocol.type_schemas import Mismatch, arguments_of, convert_json, schema_of
 
 

@@ -23,8 +23,8 @@ from jsonschema import Draft202012Validator
 from tests.example_counts import examples
 
 from greenroom.protocol.conversions import convert
+from greenroom.protocol.function_parameters import BadHint, refined
 from greenroom.protocol.serialization import is_array, is_object
-from greenroom.protocol.type_hints import BadHint, refined
 from greenroom.protocol.type_schemas import Mismatch, arguments_of, convert_json, schema_of
 from greenroom.protocol.validation import BadSchema, HintSchemaValidator, Validator, check_schema
 

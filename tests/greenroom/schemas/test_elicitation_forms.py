@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from greenroom.protocol.elicitation_forms import Email, Titles, Uri, form_of, parse_answer
-from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.function_parameters import BadHint
 from greenroom.protocol.type_schemas import Mismatch
 
 

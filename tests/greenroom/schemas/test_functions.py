@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import annotated_types
 import pytest
 
-from greenroom.protocol.type_hints import BadHint, docstring_of
+from greenroom.protocol.function_parameters import BadHint, docstring_of
 from greenroom.protocol.type_schemas import Mismatch, arguments_of, schema_of
 
 

@@ -35,7 +35,7 @@ from pydantic import dataclasses as pydantic_dataclasses
 from pydantic.v1 import BaseModel as OldModel
 
 from greenroom import Server
-from greenroom.protocol.type_hints import BadHint
+from greenroom.protocol.function_parameters import BadHint
 from greenroom.protocol.type_schemas import FunctionArguments, Mismatch, arguments_of, schema_of
 
 REQUIRED = object()

@@ -11,8 +11,8 @@ import pytest
 
 from greenroom.protocol.content import Block, Image, Text
 from greenroom.protocol.errors import ToolError
+from greenroom.protocol.function_parameters import BadHint
 from greenroom.protocol.handler_results import CallToolResult, ReturnSchema, Structured, return_schema_of, tool_result
-from greenroom.protocol.type_hints import BadHint
 
 
 @dataclass

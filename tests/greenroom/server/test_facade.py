@@ -27,7 +27,7 @@ from greenroom import (
     ToolOptions,
 )
 from greenroom import decorators as words
-from greenroom.actors import handlers as options
+from greenroom.actors import handler_options as options
 from greenroom.actors.company import UnknownSession
 from greenroom.actors.server_registry import ServerRegistry
 from greenroom.protocol.errors import PeerError

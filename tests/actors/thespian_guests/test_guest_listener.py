@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from greenroom import ConfigError, Host, Server
-from greenroom.actors.guest import guest_listener, guest_session
-from greenroom.actors.guest.guest_listener import check_address
-from greenroom.actors.guest.guest_wire import KIND, new_key_file, read_guest_key
+from greenroom.actors.thespian_guests import guest_listener, guest_session
+from greenroom.actors.thespian_guests.guest_listener import check_address
+from greenroom.actors.thespian_guests.guest_wire import KIND, new_key_file, read_guest_key
 from greenroom.supervision import StartFailed, kill, which_children
 from greenroom.supervision.cluster.framing import LinkRefused
 from greenroom.supervision.cluster.polling_link import LinkLost, PollingLink

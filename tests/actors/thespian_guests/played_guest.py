@@ -8,13 +8,20 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from greenroom import Host, Server
-from greenroom.actors.guest.guest_wire import KIND, TO_GUEST, guest_link_key, pack_item, payload_limit, unpack_items
+from greenroom.actors.thespian_guests.guest_wire import (
+    KIND,
+    TO_GUEST,
+    guest_link_key,
+    pack_item,
+    payload_limit,
+    unpack_items,
+)
 from greenroom.supervision.cluster.polling_link import PollingLink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from greenroom.actors.guest.guest_listener import GuestListener
+    from greenroom.actors.thespian_guests.guest_listener import GuestListener
 
 KEY = b"k" * 32
 SOON = 5.0

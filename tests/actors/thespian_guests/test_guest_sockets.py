@@ -14,11 +14,11 @@ import pytest
 from tests.supervision.cluster.core.two_nodes import here
 
 from greenroom import ConfigError, Host
-from greenroom.actors.guest import guest_listener
-from greenroom.actors.guest import guest_listener as doors
-from greenroom.actors.guest import guest_listener as knocking
-from greenroom.actors.guest.guest_listener import GuestAddressTaken, GuestSocket, check_address
-from greenroom.actors.guest.guest_wire import guest_link_key, read_guest_key
+from greenroom.actors.thespian_guests import guest_listener
+from greenroom.actors.thespian_guests import guest_listener as doors
+from greenroom.actors.thespian_guests import guest_listener as knocking
+from greenroom.actors.thespian_guests.guest_listener import GuestAddressTaken, GuestSocket, check_address
+from greenroom.actors.thespian_guests.guest_wire import guest_link_key, read_guest_key
 from greenroom.supervision import Report, StartFailed, current_node
 from greenroom.supervision.cluster import link as links
 from greenroom.supervision.cluster.framing import Seal, batch, frames

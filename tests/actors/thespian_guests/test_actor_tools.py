@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.guest.programs import theirs
+from tests.actors.thespian_guests.programs import theirs
 
 from greenroom import Client, RegistrationError, Server
 from greenroom.supervision.cluster.foreign_actor import (

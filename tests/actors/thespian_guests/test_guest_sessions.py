@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from greenroom.actors.guest import guest_listener, guest_session
-from greenroom.actors.guest.guest_session import JobAnswer, SubscriptionNews
-from greenroom.actors.guest.guest_wire import (
+from greenroom.actors.thespian_guests import guest_listener, guest_session
+from greenroom.actors.thespian_guests.guest_session import JobAnswer, SubscriptionNews
+from greenroom.actors.thespian_guests.guest_wire import (
     KIND,
     MOST_ITEMS,
     TO_GUEST,
@@ -28,7 +28,7 @@ from greenroom.supervision.introspect import get_state
 from .played_guest import KEY, SOON, PlayedGuest, open_house, until
 
 if TYPE_CHECKING:
-    from greenroom.actors.guest.guest_listener import GuestListener
+    from greenroom.actors.thespian_guests.guest_listener import GuestListener
     from greenroom.supervision import Pid
 
 pytestmark = pytest.mark.greenroom(clock="real")

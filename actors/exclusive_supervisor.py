@@ -20,7 +20,7 @@ _PREDECESSOR_SECONDS: Final = 30.0
 """How many seconds a predecessor's children may take to end."""
 
 
-class SuccessorSupervisor(Supervisor):
+class ExclusiveSupervisor(Supervisor):
     """A supervisor that waits until the registered names of its children are free."""
 
     def __init__(

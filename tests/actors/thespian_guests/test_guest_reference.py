@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import greenroom.thespian
-from greenroom.actors.guest.guest_messages import REASONS
+from greenroom.actors.thespian_guests.guest_messages import REASONS
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,6 +25,6 @@ def test_every_name_is_on_the_page(page: str) -> None:
 def test_every_reason_is_on_the_page_and_is_used(page: str) -> None:
     table = page.partition("## Failures")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == REASONS
-    sources = [each for each in (ROOT / "actors/guest").glob("*.py") if each.name != "guest_messages.py"]
+    sources = [each for each in (ROOT / "actors/thespian_guests").glob("*.py") if each.name != "guest_messages.py"]
     text = "\n".join(each.read_text(encoding="utf-8") for each in sources)
     assert [word for word in REASONS if f'"{word}"' not in text] == []

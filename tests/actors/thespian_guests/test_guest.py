@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from tests.actors.guest.programs import theirs
+from tests.actors.thespian_guests.programs import theirs
 
 from greenroom import ConfigError
 from greenroom.supervision.cluster.foreign_actor import is_simple, private_endpoint
@@ -368,7 +368,7 @@ def picture():
 before = picture()
 handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
 import greenroom.thespian
-for each in pkgutil.walk_packages(greenroom.actors.guest.__path__, "greenroom.actors.guest."):
+for each in pkgutil.walk_packages(greenroom.actors.thespian_guests.__path__, "greenroom.actors.thespian_guests."):
     importlib.import_module(each.name)
 after = picture()
 changed = [key for key in before if before[key] is not after.get(key) and not key[-1].startswith("__")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.serialization import is_array, is_object
 
-from .fields import MOST_MISTAKES, SERVER
+from .config_schema import MOST_MISTAKES, SERVER
 from .mistakes import nearest
 from .variables import EditorInput
 

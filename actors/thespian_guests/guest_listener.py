@@ -24,8 +24,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.process_names import CompanyKey, ProcessName
-from greenroom.actors.successor_supervisor import SuccessorSupervisor
 from greenroom.errors import ConfigError
 from greenroom.supervision import (
     ActorError,
@@ -111,7 +111,7 @@ class GuestListener:
             child(DynamicSupervisor).but(id="sessions", name=self.name("sessions")),
             child(GuestAcceptor, self).but(id="acceptor", name=self.name("acceptor")),
         ]
-        tree = child(SuccessorSupervisor, children, intensity=5, period=10.0, strategy="rest_for_one")
+        tree = child(ExclusiveSupervisor, children, intensity=5, period=10.0, strategy="rest_for_one")
         return tree.but(id=str(self._key), name=self.name("guests"))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.actors.client.errors import RequestLost
-from greenroom.actors.guest.guest_session import GuestRequestRefused, GuestServices, answer_request
+from greenroom.actors.thespian_guests.guest_session import GuestRequestRefused, GuestServices, answer_request
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, PeerError, RequestCancelled
 from greenroom.supervision import NO_PROCESS, ProcessExited

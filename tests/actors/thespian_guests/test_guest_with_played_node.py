@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.guest import guest as guests
-from greenroom.actors.guest.guest_wire import MOST_ITEMS, TO_GUEST, TO_NODE, guest_link_key, pack_item, unpack_items
+from greenroom.actors.thespian_guests import guest as guests
+from greenroom.actors.thespian_guests.guest_wire import (
+    MOST_ITEMS,
+    TO_GUEST,
+    TO_NODE,
+    guest_link_key,
+    pack_item,
+    unpack_items,
+)
 from greenroom.supervision.cluster.framing import Handshake, Unframer, batch, frames, greeting
 from greenroom.supervision.cluster.polling_link import PollingLink
 from greenroom.supervision.cluster.thespian_patches import (
