@@ -108,7 +108,7 @@ MISTAKES: list[tuple[str, int, tuple[str, ...]]] = [
     ("call weather.py nothing", 2, ("no tool 'nothing'", "forecast")),
     ("call weather.py forecast", 1, ("city",)),
     ("call weather.py forecast Oslo", 2, ("'Oslo' is not an argument", "key=value")),
-    ("call weather.py forecast city=Oslo days=many", 2, ("days is integer", "'many'")),
+    ("call weather.py forecast city=Oslo days=many", 2, ("days must be of type integer", "'many'")),
     ("call weather.py forecast city=Oslo city=Rome", 2, ("city is given twice", "city:='[…]'")),
     ("call weather.py forecast days:=three", 2, ("days after := is not JSON", "for text write days=")),
     ("call weather.py forecast --args-json {city}", 2, ("--args-json is not JSON",)),
