@@ -159,7 +159,7 @@ versions: $(STAMP) ## part of the suite on the other Pythons that are supported,
 	  $(UV) install --python $$there --no-build-isolation --no-deps --editable . && \
 	  $$there/bin/pytest $(SHARED) -p no:cacheprovider $(TESTS) || exit; done
 VERSIONS ?= 3.12 3.13
-TESTS    ?= $(addprefix tests/,actors/server_registry actors/session actors/tasks auth greenroom/protocol greenroom/schemas supervision/kernel supervision/statem supervision/supervisors $(patsubst tests/%,%,$(wildcard tests/supervision/test_*.py)))
+TESTS    ?= $(addprefix tests/,actors/registry actors/session actors/tasks auth greenroom/protocol greenroom/schemas supervision/kernel supervision/statem supervision/supervisors $(patsubst tests/%,%,$(wildcard tests/supervision/test_*.py)))
 
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/uv pip compile $(UVFLAGS) --group build -o requirements/build.txt
