@@ -40,6 +40,8 @@ SHORT: Final = (256, 512, 1024, 2048)
 """The sizes at which `make test` counts steps."""
 GROWTH: Final = 1.1
 """The allowed growth relative to linear growth."""
+LAYOUTS: Final = 3
+"""An attack is wrong if it grows too fast in so many processes, each with another layout of memory."""
 NOISE: Final = 0.02
 """The tolerance relative to the smaller cost: a fork, a resized dict or a new page of memory is no growth."""
 
@@ -195,18 +197,29 @@ def instructions(names: Sequence[str]) -> Iterator[Cost]:
     """The instructions of all attacks on these readers. Needs Valgrind (Debian: valgrind)."""
     if shutil.which(VALGRIND[0]) is None:
         raise SystemExit("instructions are counted by Valgrind: apt-get install valgrind")
-    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder, "%p")
-            command = [*VALGRIND, f"--log-file={log}", sys.executable, "-m", "tests.fuzz.linearity", "--count", name]
-            done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
-            counts = {int(file.name): _counted(file.read_text()) for file in Path(folder).iterdir()}
-        for line in done.stdout.decode().splitlines():
-            told = json.loads(line)
-            base = counts[told["base"]]
-            found = tuple(counts[child] - base for child in told["children"])
-            yield Cost(name, told["shape"], tuple(told["sizes"]), found, readers()[name].moves)
+        costs = list(_count_reader(name, 0))
+        # Counts depend on where the memory of a process lies, by a few per cent: growth that is real is there in every layout.
+        for layout in range(1, LAYOUTS):
+            if all(cost.linear for cost in costs):
+                break
+            again = {cost.shape: cost for cost in _count_reader(name, layout)}
+            costs = [cost if cost.linear else again[cost.shape] for cost in costs]
+        yield from costs
+
+
+def _count_reader(name: str, layout: int) -> Iterator[Cost]:
+    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LAYOUT": "x" * 1000 * layout}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "%p")
+        command = [*VALGRIND, f"--log-file={log}", sys.executable, "-m", "tests.fuzz.linearity", "--count", name]
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
+        counts = {int(file.name): _counted(file.read_text()) for file in Path(folder).iterdir()}
+    for line in done.stdout.decode().splitlines():
+        told = json.loads(line)
+        base = counts[told["base"]]
+        found = tuple(counts[child] - base for child in told["children"])
+        yield Cost(name, told["shape"], tuple(told["sizes"]), found, readers()[name].moves)
 
 
 def _counted(log: str) -> int:

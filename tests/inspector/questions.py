@@ -115,7 +115,7 @@ def everything() -> tuple[Place, Sequence[Question]]:
         prompted("resource-prompt", resourceType="Text", resourceId="1"),
         prompted(
             "args-prompt",
-            refused("MCP error -32602: Invalid arguments for prompt args-prompt", "args-prompt wants city=", 2),
+            refused("MCP error -32602: Invalid arguments for prompt args-prompt", "args-prompt needs city=", 2),
         ),
         prompted(
             "nowhere", refused("MCP error -32602: Prompt nowhere not found", "the server has no prompt 'nowhere'", 2)
@@ -174,7 +174,7 @@ def git(folder: Path) -> tuple[Place, Sequence[Question]]:
 
 def ours() -> tuple[Place, Sequence[Question]]:
     """A server of greenroom's, over stdio."""
-    return Place((sys.executable, str(ROOT / "examples" / "troublesome.py"), "--serve")), (
+    return Place((sys.executable, str(ROOT / "examples" / "misbehaving_server.py"), "--serve")), (
         TOOLS,
         called("echo", text="five"),
         called("slow", seconds=0.01),
