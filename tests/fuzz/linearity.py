@@ -209,7 +209,7 @@ def instructions(names: Sequence[str]) -> Iterator[Cost]:
 
 
 def _count_reader(name: str, layout: int) -> Iterator[Cost]:
-    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LAYOUT": "x" * 1000 * layout}
+    environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "LAYOUT": str(layout)}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "%p")
         command = [*VALGRIND, f"--log-file={log}", sys.executable, "-m", "tests.fuzz.linearity", "--count", name]
@@ -231,6 +231,8 @@ def _counted(log: str) -> int:
 def count(name: str) -> None:
     """Under Valgrind: read each input in a child process, and print which child read which."""
     reader = readers()[name]
+    # Objects of all small sizes, more for each layout: they take what is free in the heap, so that later ones lie elsewhere.
+    ballast = [bytes(size) for size in range(600 * int(os.environ.get("LAYOUT", "0")))]
     for shape, made in reader.shapes.items():
         run(reader, made(reader.sizes[0]))  # what is computed once for all
         gc.collect()
@@ -238,6 +240,7 @@ def count(name: str) -> None:
         base = _forked(lambda: None)
         children = [_forked(partial(run, reader, made(size))) for size in reader.sizes]
         print(json.dumps({"shape": shape, "base": base, "sizes": reader.sizes, "children": children}), flush=True)
+    del ballast
 
 
 def _forked(work: Callable[[], object]) -> int:
