@@ -44,11 +44,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Area:
-    """An area of the checklist, with its rows."""
+    """An area of the checklist, with its rows. `apart` is whether they are counted by themselves, as those of one revision are."""
 
     id: str
     title: str
     rows: tuple[Row, ...]
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def read(text: str) -> Checklist:
                 raise BadManifest(f"{row.id} is in area {area['id']}")
             if row.waits and row.waits not in waits:
                 raise BadManifest(f"{row.id} waits for {row.waits!r}; known are {', '.join(waits)}")
-        areas.append(Area(area["id"], area["title"], rows))
+        areas.append(Area(area["id"], area["title"], rows, area.get("apart", False)))
     found = Checklist(tuple(areas), waits)
     for what, named, used in (
         ("beyond", beyond, set(found.rows)),
@@ -257,8 +258,9 @@ def _is_done(row: Row, tests: Mapping[str, Sequence[str]]) -> bool:
 
 def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
     """The sentence with the numbers of promised, finished and additional rows."""
-    promised = [row for row in rows.rows.values() if not row.beyond]
-    more = [row for row in rows.rows.values() if row.beyond]
+    counted = [row for area in rows.areas if not area.apart for row in area.rows]
+    promised = [row for row in counted if not row.beyond]
+    more = [row for row in counted if row.beyond]
     done, extra = (sum(_is_done(row, tests) for row in some) for some in (promised, more))
     differ = [row.id for row in promised if row.differs]
     missing = [row.id for row in promised if not _is_done(row, tests) and not row.differs]
@@ -267,7 +269,12 @@ def _sum(rows: Checklist, tests: Mapping[str, Sequence[str]]) -> str:
         said += f" (not {', '.join(missing)})"
     if differ:
         said += f"; deliberately different: {', '.join(differ)}"
-    return f"{said}. Done of {len(more)} further rows: {'all' if extra == len(more) else extra}."
+    said += f". Done of {len(more)} further rows: {'all' if extra == len(more) else extra}."
+    for area in rows.areas:
+        if area.apart:
+            finished = sum(_is_done(row, tests) for row in area.rows)
+            said += f" {area.title} has {len(area.rows)} rows of its own, and {finished} of them are done."
+    return said
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

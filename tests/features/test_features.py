@@ -29,9 +29,14 @@ SIZES = {
     "FM": 5,
     "CB": 22,
     "OP": 6,
+    "26": 129,
 }
 """The number of rows of each area: without it, a manifest that lost a row would look complete."""
 PROMISED = 277
+GROUPS = {
+    "M": 20, "V": 10, "H": 13, "P": 9, "S": 6, "R": 14, "L": 8, "C": 6, "F": 12, "J": 4, "T": 11, "X": 3, "A": 13,
+}  # fmt: skip
+"""The groups of rows of revision 2026-07-28, in their order."""
 
 MANIFEST = """
 [waits]
@@ -64,17 +69,30 @@ def test_no_row_was_lost() -> None:
     areas = features.checklist().areas
     assert {area.id: len(area.rows) for area in areas} == SIZES
     for area in areas:
-        assert [row.id for row in area.rows] == [f"{area.id}-{n:02}" for n in range(1, len(area.rows) + 1)]
+        numbered = [f"{area.id}-{n:02}" for n in range(1, len(area.rows) + 1)]
+        grouped = [f"{area.id}-{group}{n}" for group, size in GROUPS.items() for n in range(1, size + 1)]
+        assert [row.id for row in area.rows] == (grouped if area.apart else numbered)
 
 
 def test_all_promised_rows_are_done() -> None:
     rows = features.checklist()
-    assert sum(not row.beyond for row in rows.rows.values()) == PROMISED
+    assert sum(not row.beyond for area in rows.areas if not area.apart for row in area.rows) == PROMISED
+    assert [row.id for area in rows.areas if not area.apart for row in area.rows if row.waits] == []
     page = features.render(rows, features.marks())
-    summary = "**277 rows are promised, and 276 of them are done**; deliberately different: OP-05. Done of 11 further rows: all.\n"
+    summary = "**277 rows are promised, and 276 of them are done**; deliberately different: OP-05. Done of 11 further rows: all. "
     assert summary in page
     assert "| OP-05 | One library reads JSON, and the documentation says which and why | differs: msgspec, " in page
-    assert "wait" not in page.partition("\n(st)=")[0].lower()
+
+
+def test_rows_apart_are_counted_by_themselves() -> None:
+    rows = features.read(
+        MANIFEST + '[[area]]\nid = "BB"\ntitle = "Second"\napart = true\n[area.rows]\nBB-1 = "A"\nBB-2 = "B"\n'
+    )
+    page = features.render(rows, [("AA-01", "tests/t.py::test_one"), ("BB-1", "tests/t.py::test_two")])
+    counted = "**2 rows are promised, and 1 of them are done** (not AA-02). Done of 0 further rows: all."
+    assert f"{counted} Second has 2 rows of its own, and 1 of them are done.\n" in page
+    assert "| [Second](#bb) | 2 | 1 | 0 | 0 |" in page
+    assert features.problems(rows, [("AA-01", "t")]) == ["BB-1 has no test: A", "BB-2 has no test: B"]
 
 
 def test_missing_rows_are_counted_and_named() -> None:
