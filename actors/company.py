@@ -27,6 +27,7 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode_error, encode_notification
 from greenroom.protocol.methods import is_declared
 from greenroom.protocol.revision_downgrade import downgrade, prepare_params
+from greenroom.protocol.sealing import KeyRing
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.versions import LATEST
 from greenroom.protocol.wire_shapes import LOG_LEVELS
@@ -54,7 +55,7 @@ from .reply_sinks import AnswerOnlySink, ChannelReplySink, SingleFeed, SingleStr
 from .server_registry import Readiness, ServerRegistry, registrar_child
 from .session import ENDED, REFUSED, SessionProcess, check_introduction
 from .session_supervisor import SessionSupervisor, TooManySessions, find_session, open_session, session_info_of
-from .settings import Settings
+from .settings import Settings, key_ring_of
 from .subscriptions import (
     Subscriptions,
     SubscriptionTable,
@@ -138,7 +139,14 @@ class Company:
         self.bulkheads = Bulkheads(settings.tool_threads, settings.principal_threads)
         self.threads = Threads(settings.tool_threads)
         """Where plain hooks run."""
+        self.sealing = key_ring_of(settings) or KeyRing.random()
+        """Seals the values that peers keep for this company."""
         self._pools = None
+
+    def share_key(self, secret: bytes) -> None:
+        """Seal with a key that all nodes with this secret have, unless the settings name keys. Call it before the company runs."""
+        if key_ring_of(self.settings) is None:
+            self.sealing = KeyRing.shared(secret)
 
     @property
     def pools(self) -> Pools:

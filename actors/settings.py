@@ -6,10 +6,12 @@ A wrong value is refused where it was written, before anything starts. Times are
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError, suggests
+from greenroom.protocol.sealing import KeyRing
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
@@ -115,6 +117,10 @@ class Settings:
     crashes: Literal["tool", "protocol"] = "tool"
     """How a tool's exception is reported: as a result with `isError`, or as a JSON-RPC error."""
 
+    seal_keys: Sequence[str] = field(default=(), repr=False)
+    """The keys of the values that clients keep for this server, newest first: 32 bytes as base64 each. Servers that share clients need the same keys. Without any,
+    those in the environment variable `GREENROOM_SEAL_KEYS`, separated by commas; else a new one for each program."""
+
     tool_threads: int = 8
     """How many threads one tool may hold."""
     principal_threads: int = 16
@@ -135,6 +141,19 @@ class Settings:
             raise BadSetting("log_level", self.log_level, "one of " + ", ".join(LOG_LEVELS))
         if self.crashes not in ("tool", "protocol"):
             raise BadSetting("crashes", self.crashes, "'tool' or 'protocol'")
+        if self.seal_keys:
+            KeyRing.parse(self.seal_keys)
+
+
+SEAL_KEYS_VARIABLE: Final = "GREENROOM_SEAL_KEYS"
+
+
+def key_ring_of(settings: Settings) -> KeyRing | None:
+    """The keys of the settings, or else of the environment; None if there are none. Raises `ConfigError`."""
+    if settings.seal_keys:
+        return KeyRing.parse(settings.seal_keys)
+    written = os.environ.get(SEAL_KEYS_VARIABLE, "")
+    return KeyRing.parse(written.split(","), SEAL_KEYS_VARIABLE) if written.strip() else None
 
 
 _COUNT, _COUNT_OR_NONE, _SECONDS, _SECONDS_OR_NONE, _SPAN, _FLAG = range(6)

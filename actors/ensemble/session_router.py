@@ -553,6 +553,7 @@ class EnsembleMember:
             SessionServer, company, tuple(session_servers.values()), renew
         ).but(id="session_server", name=SESSION_SERVER)
         company.new_id = routed_ids.new
+        company.share_key(slot.key)
         of_place: Callable[[int], TaskStore] | None = getattr(company.tasks.store, "of_place", None)
         if of_place is not None:
             company.tasks.store = of_place(slot.number)

@@ -20,18 +20,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cryptography.fernet import Fernet, InvalidToken
-
 from greenroom.auth.auth_info import number, parse_object, text, texts
 from greenroom.auth.errors import SignInError
 from greenroom.auth.user_folders import data_folder
 from greenroom.errors import ConfigError
 from greenroom.protocol.jsonrpc import encode, is_object
+from greenroom.protocol.sealing import decrypted, file_cipher, new_file_key
 from greenroom.supervision.private_files import check_folder, write_private
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
+
+    from greenroom.protocol.sealing import FileCipher
 
     from .token_requests import TokenResponse
 
@@ -167,7 +168,7 @@ class FileStore:
         """Lock a key across processes, even where nothing can be written."""
         return name_lock(self.folder, key)
 
-    def _opened_seal(self) -> Fernet:
+    def _opened_seal(self) -> FileCipher:
         if self._seal is None:
             path = self.folder / "credentials.key"
             with _file_failures(f"{path}, the key that encrypts logins, cannot be read"):
@@ -181,9 +182,9 @@ class FileStore:
                 sealed = read_private(self.path)
             except FileNotFoundError:
                 return {}
-        with contextlib.suppress(InvalidToken):
-            if (entries := parse_object(self._opened_seal().decrypt(sealed))) is not None:
-                return entries
+        content = decrypted(self._opened_seal(), sealed)
+        if content is not None and (entries := parse_object(content)) is not None:
+            return entries
         log.warning(
             "%s cannot be decrypted with its key: it is renamed to .unreadable, and users have to sign in again",
             self.path,
@@ -355,19 +356,19 @@ async def _acquire_lock(descriptor: int) -> None:
             return
 
 
-# --- Encryption of the file, with a key in a file of its own or from the program. The only file that imports cryptography.
+# --- Encryption of the file, with a key in a file of its own or from the program.
 # A reader of both files can read the tokens: the encryption protects copies of one of them, in backups and logs, and detects changes.
 
 
-def seal_from_key(key: bytes | str) -> Fernet:
+def seal_from_key(key: bytes | str) -> FileCipher:
     """The cipher for a key of 32 bytes in URL-safe base64. Raises `ConfigError`."""
     try:
-        return Fernet(key)
+        return file_cipher(key)
     except ValueError:
         raise ConfigError("the key for the token file must be 32 bytes in URL-safe base64") from None
 
 
-def load_or_create_key(path: Path, make: Callable[[], bytes] = Fernet.generate_key) -> bytes:
+def load_or_create_key(path: Path, make: Callable[[], bytes] = new_file_key) -> bytes:
     """The key in that file, created if missing: complete, readable by its owner alone, and only once if several programs start at a time."""
     try:
         return read_private(path).strip()

@@ -80,12 +80,13 @@ def _option_value(option: CommandOption, value: Any) -> Any:
         if len(value) > 1 and not stands_alone.keys().isdisjoint(value):
             raise UsageError(f"{option.opts[0]} {' and '.join(stands_alone)} cannot be combined with other values")
         return stands_alone.get(value[0], value)
-    if option.name == "keyfile_password_file":
-        try:
-            return Path(value).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise CommandFailed(FAILED, f"{option.opts[0]}: {value} cannot be read: {error}") from None
-    return value
+    if option.name not in ("keyfile_password_file", "seal_keys_file"):
+        return value
+    try:
+        written = Path(value).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CommandFailed(FAILED, f"{option.opts[0]}: {value} cannot be read: {error}") from None
+    return tuple(written.split()) if option.name == "seal_keys_file" else written.rstrip("\r\n")
 
 
 def serve(  # noqa: PLR0913 - a keyword for each option that decides what is done

@@ -132,6 +132,13 @@ SERVE_OPTIONS: Final[Sequence[CommandOption]] = (
     _identity("capabilities", 'capabilities to declare instead of the detected ones, as a JSON object: {"logging": null} for none', "json", metavar="JSON"),
     _identity("experimental", "experimental capabilities, as a JSON object", "json", metavar="JSON"),
     # --- sessions, calls and tasks
+    _work(
+        "seal-keys-file",
+        "a file with the keys of what clients keep for the server, one per line, newest first",
+        "path",
+        metavar="FILE",
+        field="seal_keys",
+    ),
     _work("gate", "refuse all requests except ping before notifications/initialized (on by default)", "switch"),
     _work("max-sessions", "concurrent sessions (10000)", **_count, unset=_no_limit),
     _work("max-sessions-per-principal", "concurrent sessions of one caller (1000)", **_count, unset=_no_limit),

@@ -17,6 +17,7 @@ from greenroom.cli.exit_codes import CommandFailed, UsageError
 from greenroom.cli.serve_command import http_config, typed_settings
 from greenroom.cli.serve_options import SERVE_OPTIONS
 from greenroom.errors import ConfigError
+from greenroom.protocol.sealing import KeyRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,6 +108,13 @@ def test_the_file_of_a_password_is_read(tmp_path: Path) -> None:
     assert typed_settings({"keyfile_password_file": tmp_path / "secret"}).http == {"keyfile_password": "open sesame"}
     with pytest.raises(CommandFailed, match="cannot be read"):
         typed_settings({"keyfile_password_file": tmp_path / "gone"})
+
+
+def test_the_file_of_seal_keys_is_read_line_by_line(tmp_path: Path) -> None:
+    new, old = KeyRing.new_key(), KeyRing.new_key()
+    (tmp_path / "keys").write_text(f"{new}\n\n{old}\n")
+
+    assert typed_settings({"seal_keys_file": tmp_path / "keys"}).server == {"seal_keys": (new, old)}
 
 
 @pytest.mark.parametrize(
