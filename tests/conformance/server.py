@@ -218,6 +218,142 @@ def json_schema_2020_12_tool(arguments: dict[str, Any]) -> str:
     return f"JSON Schema 2020-12 tool called with: {json.dumps(arguments)}"
 
 
+# --- revision 2026-07-28: a question ends the HTTP request, and the answers come with the next one
+
+
+@dataclass
+class Named:
+    """A form with a name."""
+
+    name: str
+
+
+@dataclass
+class Coloured:
+    """A form with a colour."""
+
+    color: str
+
+
+@dataclass
+class Confirmed:
+    """A form with a consent."""
+
+    ok: bool
+
+
+@dataclass
+class Framed:
+    """A form with a context."""
+
+    context: str
+
+
+@server.tool
+async def test_streaming_elicitation(ctx: Context) -> str:
+    """Report progress, then ask the user for a name."""
+    await ctx.progress(50, 100)
+    return f"Streaming complete: {await ctx.elicit('What is your name?', Named)}"
+
+
+@server.tool
+async def test_logging_tool(ctx: Context) -> str:
+    """Log a message, for a request that asks for messages."""
+    await ctx.info("Diagnostic message")
+    return "Logging evaluated"
+
+
+@server.tool
+async def test_missing_capability(ctx: Context) -> str:
+    """Need a model of the client's."""
+    return (await ctx.sample("Say anything", max_tokens=10)).text
+
+
+@server.tool
+async def test_trigger_tool_change() -> str:
+    """Change the list of tools, and change it back."""
+    server.registry.register_tool("test_passing_tool", test_simple_text)
+    server.registry.unregister_tool("test_passing_tool")
+    return "Mutation triggered"
+
+
+@server.tool
+async def test_trigger_prompt_change() -> str:
+    """Change the list of prompts, and change it back."""
+    server.registry.register_prompt("test_passing_prompt", test_simple_prompt)
+    server.registry.unregister_prompt("test_passing_prompt")
+    return "Mutation triggered"
+
+
+@server.tool
+def test_mirrored_header(region: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Region"})]) -> str:
+    """Take an argument that HTTP clients repeat in a header."""
+    return f"Region: {region}"
+
+
+@server.tool
+async def test_input_required_result_elicitation(ctx: Context) -> str:
+    """Greet the user by the name that they give."""
+    match await ctx.elicit("What is your name?", Named):
+        case Accepted(named):
+            return f"Hello, {named.name}!"
+        case other:
+            return f"Hello anyway: {other.action}"
+
+
+@server.tool
+async def test_input_required_result_sampling(ctx: Context) -> str:
+    """Ask the client's model for a capital."""
+    return (await ctx.sample("What is the capital of France?", max_tokens=100)).text
+
+
+@server.tool
+async def test_input_required_result_list_roots(ctx: Context) -> str:
+    """Name the client's roots."""
+    return ", ".join(root.uri for root in await ctx.roots())
+
+
+@server.tool
+async def test_input_required_result_request_state(ctx: Context) -> str:
+    """Ask for a consent; what waits for it is named by the request's state."""
+    return f"state-ok: {await ctx.elicit('Please confirm', Confirmed)}"
+
+
+@server.tool
+async def test_input_required_result_tampered_state(ctx: Context) -> str:
+    """Ask for a consent, with a state that clients cannot change."""
+    return f"state-ok: {await ctx.elicit('Please confirm', Confirmed)}"
+
+
+@server.tool
+async def test_input_required_result_multiple_inputs(ctx: Context) -> str:
+    """Ask for three things at once."""
+    async with asyncio.TaskGroup() as group:
+        name = group.create_task(ctx.elicit("What is your name?", Named))
+        greeting = group.create_task(ctx.sample("Generate a greeting", max_tokens=50))
+        roots = group.create_task(ctx.roots())
+    return f"{greeting.result().text} {name.result()} {len(roots.result())}"
+
+
+@server.tool
+async def test_input_required_result_multi_round(ctx: Context) -> str:
+    """Ask for a name, then for a colour."""
+    name = await ctx.elicit("Step 1: What is your name?", Named)
+    colour = await ctx.elicit("Step 2: What is your favorite color?", Coloured)
+    return f"{name} {colour}"
+
+
+@server.tool
+async def test_input_required_result_capabilities(ctx: Context) -> str:
+    """Ask for all that this client can answer, and for nothing else."""
+    said: list[str] = []
+    if "elicitation" in ctx.client_capabilities:
+        said.append(str(await ctx.elicit("What is your name?", Named)))
+    if "sampling" in ctx.client_capabilities:
+        said.append((await ctx.sample("Generate a greeting", max_tokens=50)).text)
+    return " ".join(said)
+
+
 @server.resource("test://static-text", "static-text", mime_type="text/plain")
 def static_text() -> str:
     """A text that stays as it is."""
@@ -270,6 +406,16 @@ def test_prompt_with_embedded_resource(
 def test_prompt_with_image() -> list[Message]:
     """A prompt with a picture in it."""
     return [user_message(image(PNG, "image/png")), user_message("Please analyze the image above.")]
+
+
+@server.prompt
+async def test_input_required_result_prompt(ctx: Context) -> str:
+    """A prompt that asks the user for its context."""
+    match await ctx.elicit("What context should the prompt use?", Framed):
+        case Accepted(framed):
+            return f"Context: {framed.context}"
+        case other:
+            return f"No context: {other.action}"
 
 
 @server.completion("arg1", prompt="test_prompt_with_arguments")
