@@ -18,7 +18,7 @@ from .errors import LocalProtocolError, McpError
 from .function_parameters import BadHint
 from .methods import check_params, unsupported_error
 from .serialization import is_array, is_object
-from .versions import LATEST, V2025_11_25
+from .versions import LATEST, STATELESS, V2025_11_25
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,17 +36,24 @@ def prepare_params(method: str, params: dict[str, Any], version: str) -> dict[st
         check_params(method, params)
     except McpError as error:
         raise LocalProtocolError(error.message) from None
-    young = check(params)
+    young = check(params, version)
     if young is not None and version < V2025_11_25:
         raise unsupported_error(f"{method}: revision {version}, which this client speaks, has no {young}")
+    if version >= STATELESS:
+        return {name: value for name, value in params.items() if name not in _REMOVED}
     return downgrade(method, params, version)
 
 
-def _check_elicitation(params: Mapping[str, Any]) -> str | None:
+_REMOVED: Final = frozenset({"elicitationId", "task"})
+"""The members of questions that the stateless revision removed: a client of that era learns the outcome at a URL by its next request, and has no tasks."""
+
+
+def _check_elicitation(params: Mapping[str, Any], version: str) -> str | None:
     check_message(params.get("message"))
     if params.get("mode") == "url":
         check_url(params.get("url"))
-        check_id(params.get("elicitationId"))
+        if version < STATELESS or "elicitationId" in params:
+            check_id(params.get("elicitationId"))
         return "elicitation by url"
     form: Any = params.get("requestedSchema")
     try:
@@ -57,13 +64,13 @@ def _check_elicitation(params: Mapping[str, Any]) -> str | None:
     return "choice of several in a form" if several else None
 
 
-def _check_sampling(params: Mapping[str, Any]) -> str | None:
+def _check_sampling(params: Mapping[str, Any], version: str) -> str | None:  # noqa: ARG001 - the same in all revisions
     check_sampling(params)
     return "sampling with tools" if uses_tools(params) else None
 
 
 # Checks of params. Each returns the name of a feature in them that only the newest handshake revision has.
-_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], str | None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any], str], str | None]]] = {
     "elicitation/create": _check_elicitation,
     "sampling/createMessage": _check_sampling,
 }
