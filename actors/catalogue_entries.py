@@ -34,6 +34,7 @@ from greenroom.protocol.function_parameters import MISSING, BadHint, default_pro
 from greenroom.protocol.handler_results import return_schema_of
 from greenroom.protocol.jsonrpc import encode, is_object
 from greenroom.protocol.methods import explain
+from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan_of
 from greenroom.protocol.type_schemas import arguments_of, convert_json, filled_arguments, schema_of
 from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
 from greenroom.protocol.validation_errors import Mismatch, ProblemReason, ValidationProblem
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.function_parameters import Parameter
     from greenroom.protocol.handler_results import ReturnSchema
+    from greenroom.protocol.mirrored_headers import HeaderPlan
     from greenroom.protocol.type_schemas import FunctionArguments
     from greenroom.protocol.validation import Validator
 
@@ -82,6 +84,8 @@ class ToolEntry:
     check_output: Validator | None
     as_task: TaskSupport
     scopes: tuple[str, ...] = ()
+    header_plan: HeaderPlan | None = None
+    """The parameters that HTTP headers repeat; None for a tool without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,10 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
     except BadHint as error:
         raise RegistrationError(f"{what}: {error}") from error
     output = None if options.output_schema is None else _checked_schema(what, "output_schema", options.output_schema)
+    try:
+        header_plan = header_plan_of(binder.schema, ours=True)
+    except BadHeaderAnnotation as error:
+        raise RegistrationError(f"{what}: {error}") from error
     definition = Tool(
         name=name,
         input_schema=binder.schema,
@@ -197,6 +205,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         check_output=None if output is None or options.validate_output is False else _validator(output),
         as_task=options.as_task,
         scopes=scopes_of(what, options),
+        header_plan=header_plan,
     )
 
 

@@ -48,8 +48,12 @@ class ErrorCode(IntEnum):
     USER_REJECTED = -1
     """The user declined the server's request."""
 
+    HEADER_MISMATCH = -32020
+    """An HTTP header that mirrors a part of the request is missing, or says something else."""
+    MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
+    """`data.requiredCapabilities` has the capabilities that this request must declare."""
     UNSUPPORTED_PROTOCOL_VERSION = -32022
-    """Sent by servers of the stateless revision; only read here."""
+    """`data.supported` has the revisions that the server speaks. These three are of the stateless revision."""
 
 
 class McpError(GreenroomError):
