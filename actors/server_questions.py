@@ -29,6 +29,15 @@ from greenroom.protocol.content import Text, ToolResult, ToolUse, is_block, samp
 from greenroom.protocol.elicitation_forms import UrlElicitation, new_elicitation_id
 from greenroom.protocol.errors import BadAnswer
 from greenroom.protocol.handler_results import Message
+from greenroom.protocol.input_required import (
+    InputRequired,
+    RecordedAnswers,
+    bad_response,
+    check_response,
+    default_key,
+    question_digest,
+    stateless_params,
+)
 from greenroom.protocol.jsonrpc import is_object
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.validation_errors import Mismatch
@@ -40,6 +49,8 @@ if TYPE_CHECKING:
     from greenroom.protocol.content import IncludeContext, SampledBlock, ToolChoice
 
 T = TypeVar("T")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 
@@ -161,19 +172,19 @@ class ClientRequester:
         With `tools`, it may answer with uses of them (`answer.tool_uses`), each of which needs a `ToolResult` in the
         next message. Raises `LocalProtocolError` for a conversation that no client would accept.
         """
-        params = sampling_params(
+        question = Question.sample(
             messages,
-            maxTokens=max_tokens,
-            systemPrompt=system_prompt,
+            max_tokens=max_tokens,
+            system_prompt=system_prompt,
             temperature=temperature,
-            stopSequences=list(stop) or None,
-            modelPreferences=model_preferences,
-            includeContext=include_context,
-            tools=list(tools) or None,
-            toolChoice=None if tool_choice is None else {"mode": tool_choice},
+            stop=stop,
+            model_preferences=model_preferences,
+            include_context=include_context,
+            tools=tools,
+            tool_choice=tool_choice,
             metadata=metadata,
         )
-        return Sampled.of(await self.request("sampling/createMessage", params, timeout=timeout))
+        return question.read(await self.request(question.method, question.params, timeout=timeout))
 
     @overload
     async def elicit(
@@ -198,11 +209,8 @@ class ClientRequester:
 
     @returns_question
     async def _elicit(self, message: str, form: Any, timeout: float | None) -> Elicited[Any]:
-        from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
-
-        asked = {"message": message, "requestedSchema": form_of(form)}
-        result = await self.request("elicitation/create", asked, timeout=timeout)
-        return elicited(result, lambda content: parse_answer(form, content))
+        question: Question[Elicited[Any]] = Question.elicit(message, form)
+        return question.read(await self.request(question.method, question.params, timeout=timeout))
 
     @returns_question
     async def elicit_url(
@@ -213,14 +221,205 @@ class ClientRequester:
         `Accepted(id)` means that they agreed to go there, not that they are done: `server.elicitation_complete(id)`
         reports that.
         """
-        elicitation = UrlElicitation(message, url, new_elicitation_id() if elicitation_id is None else elicitation_id)
-        result = await self.request("elicitation/create", elicitation.to_wire(), timeout=timeout)
-        return elicited(result, lambda _: elicitation.id)
+        question = Question.elicit_url(message, url, new_elicitation_id() if elicitation_id is None else elicitation_id)
+        return question.read(await self.request(question.method, question.params, timeout=timeout))
 
     @returns_question
     async def roots(self, *, timeout: float | None = None) -> list[Root]:
         """The folders or other places that the client works in."""
-        return roots_of(await self.request("roots/list", timeout=timeout))
+        question = Question.roots()
+        return question.read(await self.request(question.method, question.params, timeout=timeout))
+
+
+# --- Questions as values: what a context's methods send, and what an `InputRequired` asks for.
+
+
+class Question(Generic[T_co]):
+    """A question to the client as a value: `Question.elicit("Which city?", City)`. `ctx.answers` has its answer when the handler runs again.
+
+    It is the key of its own answer: an equal question gets the same answer, in whatever process it was made.
+    """
+
+    __slots__ = ("_digest", "_key", "_wire_params", "method", "params", "read")
+
+    def __init__(
+        self, method: str, params: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T_co], key: str | None = None
+    ) -> None:
+        """`read` makes the value of a result, and raises `BadAnswer` for one that does not fit. `key` is its name on the wire: made unless given."""
+        self.method = method
+        self.params = params
+        self.read = read
+        self._key = key
+        self._wire_params: dict[str, Any] | None = None
+        self._digest: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<Question {self._key or self.method}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a reply that crosses processes, which needs what is sent. The reader has the author's types and stays.
+        return _unread_question, (self.method, self.params, self._key)
+
+    @property
+    def wire_params(self) -> Mapping[str, Any]:
+        """The params as the stateless era sends them. Raises `LocalProtocolError` for a question that no client would accept."""
+        if self._wire_params is None:
+            self._wire_params = stateless_params(self.method, self.params)
+        return self._wire_params
+
+    @property
+    def digest(self) -> bytes:
+        """The identity of the question: that of its method and params."""
+        if self._digest is None:
+            self._digest = question_digest(self.method, self.wire_params)
+        return self._digest
+
+    @property
+    def key(self) -> str:
+        """Its key among the questions of a reply."""
+        return self._key or default_key(self.method, self.digest)
+
+    def answer_of(self, response: dict[str, Any]) -> T_co:
+        """The value of a client's response. Raises `McpError` (-32602) for one that does not fit."""
+        check_response(self.method, response, self.key)
+        try:
+            return self.read(response)
+        except BadAnswer as error:
+            raise bad_response(self.key, error) from None
+
+    @staticmethod
+    def sample(  # noqa: PLR0913 - the protocol's own parameters
+        messages: Any,
+        *,
+        max_tokens: int = 1024,
+        system_prompt: str | None = None,
+        temperature: float | None = None,
+        stop: Sequence[str] = (),
+        model_preferences: Mapping[str, Any] | None = None,
+        include_context: IncludeContext | None = None,
+        tools: Sequence[Any] = (),
+        tool_choice: ToolChoice | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Question[Sampled]:
+        """Have the client's model continue `messages`, as `ctx.sample` does."""
+        params = sampling_params(
+            messages,
+            maxTokens=max_tokens,
+            systemPrompt=system_prompt,
+            temperature=temperature,
+            stopSequences=list(stop) or None,
+            modelPreferences=model_preferences,
+            includeContext=include_context,
+            tools=list(tools) or None,
+            toolChoice=None if tool_choice is None else {"mode": tool_choice},
+            metadata=metadata,
+        )
+        return Question("sampling/createMessage", params, Sampled.of, key)
+
+    @overload
+    @staticmethod
+    def elicit(
+        message: str, form: Mapping[str, Any], *, key: str | None = ...
+    ) -> Question[Elicited[dict[str, Any]]]: ...
+
+    @overload
+    @staticmethod
+    def elicit(message: str, form: None = ..., *, key: str | None = ...) -> Question[Elicited[None]]: ...
+
+    @overload
+    @staticmethod
+    def elicit(message: str, form: type[T], *, key: str | None = ...) -> Question[Elicited[T]]: ...
+
+    @staticmethod
+    def elicit(message: str, form: Any = None, *, key: str | None = None) -> Question[Any]:
+        """Have the user fill in a form, as `ctx.elicit` does."""
+        from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
+
+        asked = {"message": message, "requestedSchema": form_of(form)}
+        return Question(
+            "elicitation/create",
+            asked,
+            lambda result: elicited(result, lambda content: parse_answer(form, content)),
+            key,
+        )
+
+    @staticmethod
+    def elicit_url(message: str, url: str, elicitation_id: str, *, key: str | None = None) -> Question[Elicited[str]]:
+        """Have the user open a page, as `ctx.elicit_url` does.
+
+        The id has to be the same when the handler runs again: keep it in the state of the `InputRequired`.
+        """
+        elicitation = UrlElicitation(message, url, elicitation_id)
+        return Question(
+            "elicitation/create", elicitation.to_wire(), lambda result: elicited(result, lambda _: elicitation.id), key
+        )
+
+    @staticmethod
+    def roots(*, key: str | None = None) -> Question[list[Root]]:
+        """The folders or other places that the client works in, as `ctx.roots` asks for them."""
+        return Question("roots/list", {}, roots_of, key)
+
+
+def _unread_question(method: str, params: Mapping[str, Any], key: str | None) -> Question[Mapping[str, Any]]:
+    return Question(method, params, lambda result: result, key)
+
+
+class Answers:
+    """The client's answers to the questions of an `InputRequired`, of this round and those before it: `ctx.answers`."""
+
+    __slots__ = ("_recorded", "_responses")
+
+    def __init__(
+        self, responses: Mapping[str, dict[str, Any]] | None = None, recorded: RecordedAnswers | None = None
+    ) -> None:
+        """`responses` are those of this request, by key; `recorded` gets those that are read, for the next round."""
+        self._responses = {} if responses is None else responses
+        self._recorded = RecordedAnswers() if recorded is None else recorded
+
+    def __repr__(self) -> str:
+        return f"<Answers, {len(self._responses)} of this request>"
+
+    def get(self, question: Question[T]) -> T | None:
+        """The answer, as the awaited form of the question returns it; None if the client has not given one.
+
+        Raises `McpError` (-32602) for an answer that does not fit, which ends the call when it is not caught.
+        """
+        response = self._responses.get(question.key)
+        if response is None:
+            earlier = self._recorded.find(question.digest)
+            return None if earlier is None else question.answer_of(earlier)
+        answer = question.answer_of(response)
+        self._recorded.put(question.digest, response)
+        return answer
+
+    def __contains__(self, question: Question[Any]) -> bool:
+        return question.key in self._responses or self._recorded.find(question.digest) is not None
+
+    @overload
+    def require(self, question: Question[T], /, *, state: Any = ...) -> T: ...
+
+    @overload
+    def require(self, one: Question[T], two: Question[T2], /, *, state: Any = ...) -> tuple[T, T2]: ...
+
+    @overload
+    def require(
+        self, one: Question[T], two: Question[T2], three: Question[T3], /, *, state: Any = ...
+    ) -> tuple[T, T2, T3]: ...
+
+    @overload
+    def require(self, *questions: Question[Any], state: Any = ...) -> tuple[Any, ...]: ...
+
+    def require(self, *questions: Question[Any], state: Any = None) -> Any:
+        """The answers to these questions. Raises `InputRequired` for those that the client has not answered: then the call ends with them.
+
+        One question gives its answer, several give a tuple.
+        """
+        found = [self.get(question) for question in questions]
+        missing = [question for question, answer in zip(questions, found, strict=True) if answer is None]
+        if missing:
+            raise InputRequired(*missing, state=state)
+        return found[0] if len(found) == 1 else tuple(found)
 
 
 # --- Answers as values, so that a user's no is not an exception.

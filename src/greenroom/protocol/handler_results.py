@@ -25,6 +25,7 @@ from .conversions import MAPPINGS, is_model, is_pydantic_hint, loaded_pydantic
 from .errors import ErrorCode, McpError, ToolError
 from .function_parameters import MISSING, BadHint, refined, return_hint_of
 from .hash_collisions import types_inside
+from .input_required import InputRequired
 from .jsonrpc import decode_checked
 from .serialization import (
     WireObject,
@@ -223,7 +224,7 @@ def _block_of_bytes(data: bytes) -> dict[str, Any]:
 def tool_result(value: Any, returns: ReturnSchema | None = None) -> dict[str, Any]:
     """The `tools/call` result of a handler's return value; `returns` is the output schema of its hint, if there is one.
 
-    Raises a returned `McpError`, `InfiniteNumber` for infinities in data, `UnserializableResult` for values that cannot be sent, and `Mismatch` for
+    Raises a returned `McpError` or `InputRequired`, `InfiniteNumber` for infinities in data, `UnserializableResult` for values that cannot be sent, and `Mismatch` for
     values that pydantic refuses for the return hint.
     """
     if returns is None and isinstance(value, str):  # the most common case
@@ -237,7 +238,7 @@ def tool_result(value: Any, returns: ReturnSchema | None = None) -> dict[str, An
             return _with_meta(tool_result(result, returns), meta)
         case ToolError():
             return CallToolResult.error(value.content, meta=value.meta).to_wire()
-        case McpError():
+        case McpError() | InputRequired():
             raise value
         case _ if returns is not None:
             pictures: list[Any] = []
@@ -277,7 +278,7 @@ def _unpacked(value: Any) -> tuple[Any, Meta]:
         case WithMeta(result, meta):
             inner, within = _unpacked(result)
             return inner, {**within, **in_json(meta)}
-        case McpError():
+        case McpError() | InputRequired():
             raise value
         case ToolError():
             raise McpError(ErrorCode.INTERNAL_ERROR, _as_text(value.content))
@@ -537,6 +538,8 @@ def return_schema_of(function: Callable[..., Any], names: Mapping[str, Any] | No
 
 _NOT_DATA: Final = {MISSING, Any, object, None, type(None), str, bytes, bytearray, memoryview, list, tuple, dict}
 _OURS: Final = (WireObject, CallToolResult, Structured, WithMeta)
+_ENDINGS: Final = (ToolError, McpError, InputRequired)
+"""What a handler may return instead of its data."""
 _LISTS: Final = {list, tuple, abc.Sequence, abc.Iterable, abc.Collection}
 
 
@@ -546,7 +549,7 @@ def _data_of(hint: Any) -> Any:
     if origin is Annotated:
         return MISSING if _data_of(parts[0]) is MISSING else hint
     if origin in (Union, types.UnionType):
-        kept = [part for part in parts if not _is_any_of(part, (ToolError, McpError))]
+        kept = [part for part in parts if not _is_any_of(part, _ENDINGS)]
         whole = not kept or any(_data_of(part) is MISSING and part is not type(None) for part in kept)
         return MISSING if whole or set(kept) == {type(None)} else Union[tuple(kept)]  # noqa: UP007 - made at run time
     if origin in MAPPINGS:
@@ -558,7 +561,7 @@ def _data_of(hint: Any) -> Any:
         )
         return MISSING if blocks else hint
     nothing = origin is None and _is_hashable(hint) and hint in _NOT_DATA
-    return MISSING if nothing or is_picture_class(hint) or _is_any_of(hint, (*_OURS, ToolError, McpError)) else hint
+    return MISSING if nothing or is_picture_class(hint) or _is_any_of(hint, (*_OURS, *_ENDINGS)) else hint
 
 
 def _is_blocks(part: Any) -> bool:

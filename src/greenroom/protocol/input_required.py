@@ -269,6 +269,13 @@ class RecordedAnswers:
         """The first answer to a question with this digest, which stays; None if there is none."""
         return next((each.answer for each in self._kept or () if each.question == question), None)
 
+    def put(self, question: bytes, answer: dict[str, Any]) -> None:
+        """Record the answer to the question with this digest, in place of earlier ones."""
+        if self._kept is not None:
+            self._size -= sum(_size_of(each) for each in self._kept if each.question == question)
+            self._kept = [each for each in self._kept if each.question != question]
+        self.add(question, answer)
+
     def add(self, question: bytes, answer: dict[str, Any]) -> None:
         """Record a new answer to the question with this digest. Beyond `MOST_RECORDED` bytes none are kept any more."""
         if self._kept is None:
@@ -414,9 +421,35 @@ class InputRequired(GreenroomError):
         """Method and params of each question."""
         return [(each.method, each.wire_params) for each in self.questions]
 
-    def to_wire(self, state: str | None) -> dict[str, Any]:
-        """The result, with a sealed state."""
-        return input_required_result({each.key: (each.method, each.wire_params) for each in self.questions}, state)
+    def to_wire(  # noqa: PLR0913 - each is another fact
+        self,
+        ring: KeyRing,
+        owner: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        expires: float,
+        round_number: int = 1,
+        answers: RecordedAnswers | None = None,
+    ) -> dict[str, Any]:
+        """The result, with a sealed state for this request of this owner. `answers` are those that have been read.
+
+        Raises `LocalProtocolError` when they are too many to record: without them the handler would ask the same questions for ever.
+        """
+        recorded = [] if answers is None else answers.recorded
+        if recorded is None:
+            raise LocalProtocolError(
+                f"the answers so far have more than {MOST_RECORDED} bytes, which a state cannot carry: keep them elsewhere, and put their id in state="
+            )
+        state = RequestState(
+            expires=expires,
+            request=request_digest(method, params),
+            round=round_number,
+            answers=recorded,
+            value=self.state,
+        )
+        questions = {each.key: (each.method, each.wire_params) for each in self.questions}
+        return input_required_result(questions, state.seal(ring, owner))
 
 
 def stateless_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
