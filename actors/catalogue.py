@@ -17,9 +17,12 @@ from greenroom.auth.auth_info import AuthInfo
 from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode
+from greenroom.protocol.mirrored_headers import METHOD_HEADER, NAME_HEADER, NAME_PARAMS, decode_header_value
 from greenroom.protocol.pagination import page
 from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.transports.open_connections import address_of, host_in, is_proxied, source_of
+
+from .settings import server_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Peer
 
     from .catalogue_entries import CatalogueEntry, CompletionEntry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
+    from .extensions import Extension, ExtensionMethod
     from .settings import Settings
     from .worker_interfaces import Job, SessionFacts
 
@@ -56,17 +60,20 @@ class NotFound(GreenroomError, LookupError):
 class Catalogue:
     """Everything that is registered. `version` counts the changes since the company began."""
 
-    __slots__ = ("_by_kind", "_by_uri", "pages", "version")
+    __slots__ = ("_by_kind", "_by_uri", "extensions", "pages", "version")
 
     def __init__(
         self,
         by_kind: Mapping[Kind, Mapping[Hashable, CatalogueEntry]] = _NOTHING,
         by_uri: Mapping[str, ResourceEntry] = _NOTHING,
         version: int = 0,
+        extensions: Mapping[str, Extension] = _NOTHING,
     ) -> None:
         self._by_kind = by_kind
         self._by_uri = by_uri
         self.version = version
+        self.extensions = extensions
+        """The server's extensions of the protocol, by their identifiers."""
         self.pages: dict[Hashable, Any] = {}
         """Values computed from this snapshot once: lists, sets of scopes."""
 
@@ -113,8 +120,30 @@ class Catalogue:
                 return entry, variables
         return None
 
-    def put(self, entry: CatalogueEntry, *, replace: bool = True) -> Catalogue:
-        """A catalogue with this entry added or replaced. Raises `RegistrationError` if the name or URI is taken."""
+    def method(self, name: str) -> ExtensionMethod | None:
+        """The request method of that name that an extension has."""
+        for extension in self.extensions.values():
+            if (found := extension.methods.get(name)) is not None:
+                return found
+        return None
+
+    def extended(self, extension: Extension) -> Catalogue:
+        """A catalogue with this extension. Raises `RegistrationError` if its identifier, or a method's name, is taken."""
+        if extension.id in self.extensions:
+            raise RegistrationError(f"extension {extension.id!r}: the server has it already, and it can be there once")
+        for name in extension.methods:
+            if (other := self.method(name)) is not None:
+                raise RegistrationError(
+                    f"method {name!r}: {other.extension_id} has it already: give the one of {extension.id} another name"
+                )
+        extensions = MappingProxyType({**self.extensions, extension.id: extension})
+        return Catalogue(self._by_kind, self._by_uri, self.version + 1, extensions)
+
+    def put(self, entry: CatalogueEntry, *, replace: bool = True, alone: bool = False) -> Catalogue:
+        """A catalogue with this entry added or replaced. Raises `RegistrationError` if the name or URI is taken.
+
+        `alone` for a worker's catalogue, which has this one entry, and not what the entry refers to.
+        """
         entries = self.all(entry.kind)
         before = entries.get(entry.name)
         if before is not None and not replace:
@@ -122,6 +151,10 @@ class Catalogue:
                 f"there is a {entry.kind.replace('_', ' ')} {entry.name!r} already: give this one another name, "
                 f"or replace that one with server.registry.register_{entry.kind}({entry.name!r}, …)"
             )
+        if entry.kind == "tool" and cast("ToolEntry", entry).app is not None and not alone:
+            from .apps import check_app  # noqa: PLC0415 - few tools have an app
+
+            check_app(cast("ToolEntry", entry), self.resource)
         by_uri = self._by_uri
         if entry.kind == "resource":
             by_uri = self._with_uri(cast("ResourceEntry", entry), cast("ResourceEntry | None", before))
@@ -152,7 +185,7 @@ class Catalogue:
         self, kind: Kind, entries: dict[Hashable, CatalogueEntry], by_uri: Mapping[str, ResourceEntry]
     ) -> Catalogue:
         by_kind: dict[Kind, Mapping[Hashable, CatalogueEntry]] = {**self._by_kind, kind: MappingProxyType(entries)}
-        return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1)
+        return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1, self.extensions)
 
 
 class CatalogueRef:
@@ -230,6 +263,8 @@ def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Set
         result: dict[str, Any] = {listing.member: whole.wires[part]}
         if following is not None:
             result["nextCursor"] = following
+        if facts.dialect.is_stateless:
+            result = facts.dialect.finish(listing.method, result, server_info(settings))
         encoded = msgspec.Raw(encode(result))
         # Pages are kept encoded, as `msgspec.Raw`, which is copied into the reply: encoding fifty tools for each client
         # would hold up the session's loop. Only pages that begin where this snapshot's own cursors do are kept.
@@ -288,16 +323,35 @@ def may_use(entry: Any, peer: Peer) -> bool:
 def reached_entries(method: str, params: Mapping[str, Any], catalogue: Catalogue, peer: Peer) -> Sequence[Any]:
     """The entries that a request reaches; its params were checked before.
 
-    Raises `MissingScopes` for those that its peer may not use.
+    Raises `MissingScopes` if its peer may not use one of them, with the scopes of all of them.
     """
     find = _ENTRY_FINDERS.get(method)
     if find is None:
         return ()
     found = find(params, catalogue)
-    for entry in found:
-        if not may_use(entry, peer):
-            raise MissingScopes(entry.scopes)
+    if not all(may_use(entry, peer) for entry in found):
+        raise MissingScopes(_scopes_of(found))
     return found
+
+
+def announced_scopes(headers: Mapping[str, str], catalogue: Catalogue) -> Sequence[str]:
+    """The scopes of the entries that a request will reach as its headers announce it (revision 2026-07-28): the request itself was not read.
+
+    So a request that lacks the server's own scopes, or any credentials, learns at once what else the operation needs.
+    """
+    method, name = headers.get(METHOD_HEADER, ""), headers.get(NAME_HEADER, "")
+    find = _ENTRY_FINDERS.get(method)
+    param = NAME_PARAMS.get(method)
+    if find is None or param is None or not name or len(name) > _LONGEST_NAME:
+        return ()
+    try:
+        return _scopes_of(find({param: decode_header_value(name)}, catalogue))
+    except ValueError:  # a malformed header names no entry; the request is refused in any case
+        return ()
+
+
+def _scopes_of(entries: Sequence[Any]) -> Sequence[str]:
+    return tuple(dict.fromkeys(scope for entry in entries for scope in getattr(entry, "scopes", ())))
 
 
 def visible_scopes(kind: Kind, catalogue: Catalogue, peer: Peer) -> frozenset[str]:
@@ -341,6 +395,8 @@ def _as_sequence(entry: Any) -> Sequence[Any]:
 
 
 _NO_SCOPES: Final[frozenset[str]] = frozenset()
+_LONGEST_NAME: Final = 2048
+"""The longest announced name that is looked up: callers without credentials can send one."""
 _ENTRY_FINDERS: Final[Mapping[str, Reached]] = {
     "tools/call": _tool,
     "prompts/get": _prompt,

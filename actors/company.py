@@ -6,7 +6,8 @@
     ├─ …                the server's lifespans, if it has any
     ├─ registry         the only writer of the catalogue
     ├─ subscriptions    tells sessions of changes
-    ├─ workers          a process for each job
+    ├─ workers          a process for each job of a session
+    ├─ exchanges        a process for each request of the stateless era
     ├─ tasks            a process for each unfinished task, and one that removes expired records
     ├─ pools            of processes, for handlers that are to run in one
     ├─ sessions         a process for each session
@@ -48,6 +49,7 @@ from greenroom.transports.interfaces import EncodedReply, SessionStart
 
 from .bulkheads import Bulkheads
 from .catalogue import CatalogueRef
+from .exchange_table import Exchanges
 from .exclusive_supervisor import ExclusiveSupervisor, named_child
 from .peer_channels import AskPeer, ask_session, log_body
 from .process_names import CompanyKey, ProcessName, SessionInfo, new_id, short_id
@@ -119,6 +121,8 @@ class Company:
         self.tasks = CompanyTasks(self, MemoryTaskStore() if task_store is None else task_store)
         """The tasks, and the supervisor of their processes."""
         self.sessions: Ref[SessionSupervisor] = Ref(self.name("sessions"), None)
+        self.exchanges = Exchanges(self)
+        """The requests of the stateless era."""
         self.subscriptions: Ref[Subscriptions] = Ref(self.name("subscriptions"))
         registrar: Ref[CatalogueRegistrar] = Ref(self.name("registry"))
         self.registry = ServerRegistry(self, registrar)
@@ -193,6 +197,7 @@ class Company:
             ),
             subscriptions_child(self.name("subscriptions"), self.subscription_table),
             child(TaskSupervisor).but(id="workers", name=self.name("workers")),
+            child(TaskSupervisor).but(id="exchanges", name=self.name("exchanges")),
             tasks_child(self),
             *self._pool_children(),
             child(
@@ -309,6 +314,12 @@ class Company:
             if not lent:
                 session.ref.cast(SessionProcess.close, REFUSED)
         return reply
+
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        """Answer one request of the stateless era; see `Exchanges.answer`."""
+        return await self.exchanges.answer(peer, request, headers, quiet)
 
     async def _open(
         self, peer: Peer, reply_sink: ReplySink, *, gated: bool = True, version: str | None = None

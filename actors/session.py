@@ -11,11 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol import methods
-from greenroom.protocol.definitions import Implementation
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
 from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import PeerSide, SessionEvent, SessionState, read_initialize
-from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import (
@@ -35,6 +33,7 @@ from greenroom.supervision import (
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 
 from .catalogue import MissingScopes, reached_entries
+from .extensions import admitted_method
 from .peer_channels import (
     AskPeer,
     CallChannel,
@@ -46,10 +45,11 @@ from .peer_channels import (
     TaskQuestionsWithdrawn,
 )
 from .process_names import short_id
+from .server_description import initialize_result, is_disabled
 from .session_calls import CHECK_DEADLINES, CallWorkerLost, SessionCalls
 from .subscriptions import ChangeAnnouncement, Subscriptions
 from .task_record import ForwardedToTask, TaskDecided
-from .tasks import CAPABILITY, TaskCalls, declared
+from .tasks import TaskCalls
 from .url_elicitations import ElicitationDone, ExpectElicitations
 from .worker import answer_inline, handler_timeout
 from .worker_interfaces import (
@@ -72,12 +72,10 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
     from greenroom.transports.interfaces import Feed, Peer, SessionReply
 
-    from .catalogue import Catalogue
     from .company import Company
     from .process_names import SessionInfo
     from .reply_sinks import ReplySink
     from .session_calls import SessionCall
-    from .settings import Settings
 
 _DEFERRED: Any = object()
 _MAX_INTRODUCTION_BYTES: Final = 64 * 1024
@@ -279,7 +277,15 @@ class SessionProcess(GenServer):
         if not rule.is_accepted:
             raise rule.error()
         method = methods.find_method(name, None if name == "initialize" else self.version, PeerSide.SERVER)
-        if method is None or method.kind is not methods.MethodKind.REQUEST or self._is_disabled(method):
+        if method is None:
+            extended = admitted_method(self.company.catalogue_ref.current, name, request.params, self.facts)
+            if extended is not None:
+                return self._start_job(request, extended.handler.timeout)
+        if (
+            method is None
+            or method.kind is not methods.MethodKind.REQUEST
+            or is_disabled(self.company.settings, method)
+        ):
             raise methods.method_not_found(name)
         params = methods.check_params(method, request.params)
         if name == "ping":
@@ -299,13 +305,6 @@ class SessionProcess(GenServer):
         return answer_inline(request, self.facts, self.company) or self._start_job(
             request, handler_timeout(name, found)
         )
-
-    def _is_disabled(self, method: methods.Method) -> bool:
-        switched = self.company.settings.capabilities
-        if not switched or method.capability is None:
-            return False
-        value = switched.get(method.capability.partition(".")[0], True)
-        return value is None or value is False
 
     def begin(
         self, request: JsonRpcRequest, timeout: float | None, *, fixed_deadline: bool = True, waits: bool = False
@@ -607,55 +606,3 @@ def check_introduction(params: dict[str, Any]) -> InitializeRequest:
             f"clientInfo and capabilities may be {_MAX_INTRODUCTION_BYTES} bytes together, not more",
         )
     return hello
-
-
-# --- The result of `initialize`: what the server can do, and its identity.
-# Pure functions. Nothing is declared that is not registered, so that a client asks for nothing in vain. A server that
-# has nothing registered may get anything later, and declares all of it.
-
-
-def initialize_result(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
-    """The result of `initialize` in that revision."""
-    who = server_info(settings)
-    result = methods.initialize_result(
-        version, declared_capabilities(settings, catalogue, version), who, settings.instructions
-    )
-    return downgrade("initialize", result, version)
-
-
-def declared_capabilities(settings: Settings, catalogue: Catalogue, version: str) -> dict[str, Any]:
-    """The server's capabilities for this peer, from its settings and from what is registered now."""
-    tools, prompts = bool(catalogue.count("tool")), bool(catalogue.count("prompt"))
-    resources = bool(catalogue.count("resource") or catalogue.count("resource_template"))
-    nothing = not (tools or prompts or resources)
-    found = methods.ServerFeatures(
-        tools=tools or nothing,
-        tools_list_changed=True,
-        resources=resources or nothing,
-        resources_subscribe=True,
-        resources_list_changed=True,
-        prompts=prompts or nothing,
-        prompts_list_changed=True,
-        logging=True,
-        completions=bool(catalogue.count("completion")),
-        tasks=CAPABILITY if declared(settings, catalogue) else None,
-        experimental=settings.experimental,
-    ).to_wire(version)
-    for name, value in settings.capabilities.items():
-        if value is None or value is False:
-            found.pop(name, None)
-        else:
-            found[name] = {} if value is True else dict(value)
-    return found
-
-
-def server_info(settings: Settings) -> dict[str, Any]:
-    """The server's name, version and so on."""
-    return Implementation(
-        name=settings.name,
-        version=settings.version,
-        title=settings.title,
-        description=settings.description,
-        website_url=settings.website_url,
-        icons=settings.icons,
-    ).to_wire()

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, McpError, not_executed
 from greenroom.protocol.jsonrpc import ID_LIMIT, encode_error, encode_result, id_key
-from greenroom.supervision import Crash, Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
+from greenroom.supervision import Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
 from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
 
+from .call_failures import timed_out, worker_lost
 from .worker_interfaces import Cancellation, end_worker
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Timer
     from greenroom.transports.interfaces import SessionReply
 
+    from .call_failures import CallFailure
     from .peer_channels import CallChannel
     from .session import SessionProcess
     from .session_streams import SessionStream
@@ -33,8 +35,6 @@ CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
 CHECK_DEADLINES: Final = object()
 """The message that the session's deadline timer sends to the session."""
-_QUOTED_NAME_CHARACTERS = 100
-"""How many characters of a tool's name an error text quotes."""
 _CLOCK_TOLERANCE = 1e-6
 """A deadline this close is treated as over."""
 
@@ -186,22 +186,15 @@ class SessionCalls:
             return
         self.table.take(call.key)
         self._abandon(call, "it took too long", TIMED_OUT)
-        seconds = f"{call.timeout:g} s"
-        text = (
-            f"timed out after {seconds}"
-            if call.fixed_deadline
-            else f"timed out: it said nothing for {seconds} (call_timeout)"
+        failure = timed_out(
+            call.method,
+            call.name,
+            call.timeout,
+            self._session.company.settings,
+            is_fixed=call.fixed_deadline,
+            as_task=call.task is not None,
         )
-        if call.method == "tools/call":
-            self._reply_tool_failure(
-                call,
-                f"Tool {call.name[:_QUOTED_NAME_CHARACTERS]!r} {text}",
-                ErrorCode.INTERNAL_ERROR,
-                outcome="timed out",
-            )
-            return
-        error = McpError(ErrorCode.INTERNAL_ERROR, f"{call.method} {text}")
-        self.reply(call, encode_error(call.id, error), _http_status(call), outcome="timed out")
+        self._reply_failure(call, failure, outcome="timed out")
 
     def _silence_left(self, call: SessionCall) -> float:
         """How much longer a call may be silent. The time that it waits for the peer does not count."""
@@ -225,28 +218,15 @@ class SessionCalls:
         """Reply to a call whose worker died without a reply."""
         if self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
-            self._reply_crash(call, reason)
+            settings = self._session.company.settings
+            self._reply_failure(call, worker_lost(call.method, reason, settings, as_task=call.task is not None))
 
-    def _reply_crash(self, call: SessionCall, reason: ExitReason) -> None:
-        """Reply in general terms to a call whose worker died without a reply."""
-        settings = self._session.company.settings
-        detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-        if call.method == "tools/call":
-            self._reply_tool_failure(call, f"Tool execution failed{detail}", ErrorCode.TOOL_ERROR)
-            return
-        error = McpError(ErrorCode.INTERNAL_ERROR, f"Internal server error{detail}")
-        self.reply(call, encode_error(call.id, error), _http_status(call))
-
-    def _reply_tool_failure(self, call: SessionCall, text: str, code: int, *, outcome: str = "") -> None:
-        """Reply to a tool call whose worker gave no reply.
-
-        The reply is a result, which the model reads and may act on, unless `crashes` is "protocol".
-        """
-        if self._session.company.settings.crashes == "tool" and call.task is None:
-            body = encode_result(call.id, {"content": [{"type": "text", "text": text}], "isError": True})
-            self.reply(call, body, outcome=outcome)
+    def _reply_failure(self, call: SessionCall, failure: CallFailure, *, outcome: str = "") -> None:
+        """Reply to a call whose worker gave no reply."""
+        if isinstance(failure, McpError):
+            self.reply(call, encode_error(call.id, failure), _http_status(call), outcome=outcome)
         else:
-            self.reply(call, encode_error(call.id, McpError(code, text)), _http_status(call), outcome=outcome)
+            self.reply(call, encode_result(call.id, failure), outcome=outcome)
 
     def on_supervisor_down(self) -> None:
         """Fail the calls that the workers' supervisor had not started when it died."""

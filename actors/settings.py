@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError, suggests
+from greenroom.protocol.definitions import Implementation
 from greenroom.protocol.sealing import KeyRing
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
@@ -79,6 +80,16 @@ class Settings:
     """How long the peer may take to answer a request of the server."""
     max_asks: int = 64
     """How many requests of the server to one peer may be open."""
+    max_exchanges: int | None = 10_000
+    """How many requests of the stateless era may be worked on at once; None for no limit."""
+    max_exchanges_per_principal: int | None = 256
+    """How many of them one principal may have; without authentication, one address, unless it is this machine's own."""
+    max_parked: int = 10_000
+    """How many calls of the stateless era may wait for answers of their users."""
+    max_parked_per_principal: int = 256
+    """How many of them one principal may have; callers that cannot be told apart share one such number."""
+    parked_timeout: float = 600.0
+    """How long a call of the stateless era waits for the answers to a question, unless the question says otherwise."""
     cancel_grace: float = 0.5
     """How long a cancelled call may take to notice, before it is ended."""
 
@@ -170,6 +181,11 @@ _KINDS: Final[Mapping[str, int]] = {
     "call_timeout": _SECONDS_OR_NONE,
     "ask_timeout": _SECONDS_OR_NONE,
     "max_asks": _COUNT,
+    "max_exchanges": _COUNT_OR_NONE,
+    "max_exchanges_per_principal": _COUNT_OR_NONE,
+    "max_parked": _COUNT,
+    "max_parked_per_principal": _COUNT,
+    "parked_timeout": _SECONDS,
     "cancel_grace": _SPAN,
     "buffer_events": _COUNT,
     "buffer_bytes": _COUNT,
@@ -205,3 +221,29 @@ def _check(name: str, value: object, kind: int) -> None:
         raise BadSetting(name, value, f"a number of seconds{or_none}")
     if value < 0 or (least is None and value == 0):
         raise BadSetting(name, value, f"{'0 or more' if least == 0 else 'more than 0'} seconds{or_none}")
+
+
+_known_info: Final[dict[int, tuple[Settings, dict[str, Any]]]] = {}
+# By identity: settings are not hashable, and each reply of the stateless era names the server. The settings are kept beside, so an id is not used again.
+_MOST_KNOWN: Final = 64
+
+
+def server_info(settings: Settings) -> dict[str, Any]:
+    """The server's name, version and so on."""
+    known = _known_info.get(id(settings))
+    if known is None:
+        if len(_known_info) >= _MOST_KNOWN:
+            _known_info.clear()
+        known = _known_info[id(settings)] = (settings, _server_info(settings))
+    return known[1]
+
+
+def _server_info(settings: Settings) -> dict[str, Any]:
+    return Implementation(
+        name=settings.name,
+        version=settings.version,
+        title=settings.title,
+        description=settings.description,
+        website_url=settings.website_url,
+        icons=settings.icons,
+    ).to_wire()

@@ -12,6 +12,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.elicitation_forms import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
 from greenroom.protocol.handler_results import (
@@ -23,21 +24,23 @@ from greenroom.protocol.handler_results import (
     tool_result,
 )
 from greenroom.protocol.jsonrpc import decode_checked, encode, encode_result, is_object
-from greenroom.protocol.methods import is_declared, unsupported_error
+from greenroom.protocol.methods import is_declared, method_not_found, unsupported_error
 from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.protocol.serialization import is_slow_to_serialize
 from greenroom.protocol.type_schemas import FunctionArguments
 from greenroom.protocol.validation_errors import STEPS_IN_THREAD, Mismatch, StepsExceeded, too_costly_reason
-from greenroom.protocol.versions import LATEST, V2025_11_25
 from greenroom.supervision import CallTimeout, Shutdown, current_process, safe_repr, start_task_alone
 from greenroom.transports.interfaces import Peer
 
+from .apps import with_text
 from .catalogue import LISTINGS, NotFound, list_answer, quota_key_of_job, reached_entries
 from .context import Context
 from .handler_options import ExecutionMode
 from .offloaded_validation import run_check
 from .peer_channels import NoStream
+from .server_description import discover_result
 from .server_questions import NotAwaited
+from .settings import server_info
 from .task_record import with_related_task
 from .worker_interfaces import Cancellation, EncodedResult, JobError, JobReply, RemoteCrash, SessionFacts, end_worker
 
@@ -60,15 +63,17 @@ INTERNAL = "Internal error"
 
 async def execute_job(job: Job) -> None:
     """Run a job, and send its session the reply or error."""
-    ctx = Context(
-        job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, job.services.settings.ask_timeout
-    )
+    settings = job.services.settings
+    patience = settings.parked_timeout if job.facts.dialect.is_stateless else settings.ask_timeout
+    ctx = Context(job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, patience)
     process = current_process("work")
+    if job.task is not None or job.task_starter is not None:
+        ctx.may_become_task(job, process.pid)
     try:
         catalogue = job.services.catalogue_ref.current
         if catalogue is not job.catalogue:  # changed since the session checked the scopes
             reached_entries(job.method, job.params, catalogue, job.facts.peer)
-        answer: Any = job.services.method_handlers.get(job.method) or METHOD_ANSWERS[job.method][1]
+        answer: Any = job.services.method_handlers.get(job.method) or _answer_of(job.method, catalogue)
         around = job.services.around
         try:
             result: Any = await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
@@ -123,7 +128,7 @@ def check_url_elicitation(job: Job, error: McpError) -> McpError:
     facts = job.facts
     # A request without a session has no declared capabilities, and its client may be able to do it all the same.
     able = is_declared(facts.client_capabilities, "elicitation.url") or not facts.client_info
-    if not able or facts.version < V2025_11_25:
+    if not able or not facts.dialect.has_url_error:
         problem = (
             f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
         )
@@ -139,7 +144,12 @@ def _result_reply(job: Job, result: dict[str, Any]) -> JobReply:
         return JobReply(job.key, result.body)
     if job.task is not None:
         result = with_related_task(result, job.task)
-    return JobReply(job.key, encode_result(job.request_id, downgrade(job.method, result, job.facts.version)))
+    dialect = job.facts.dialect
+    if dialect.is_stateless:
+        result = dialect.finish(job.method, result, server_info(job.services.settings))
+    else:
+        result = downgrade(job.method, result, job.facts.version)
+    return JobReply(job.key, encode_result(job.request_id, result))
 
 
 def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
@@ -217,7 +227,7 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
     if wrong:
         text = "; ".join(str(problem) for problem in wrong)
         return tool_result(ToolError(f"The result of {name} does not match its output schema: {text}"))
-    return result
+    return result if entry.app is None else with_text(entry, result)
 
 
 async def bind_arguments(
@@ -313,9 +323,10 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
         key = ("resource", exact.name)
         value = await call_handler(exact.handler, ctx, arguments, services.bulkheads, key, quota_key_of_job(job))
         more = (uri, exact.mime_type)
-        return await build_result(
+        result = await build_result(
             exact.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
         )
+        return result if exact.contents_meta is None else _with_contents_meta(result, exact.contents_meta)
     found = catalogue.matching(uri)
     if found is None:
         raise unknown_resource(uri)
@@ -334,6 +345,11 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
     return await build_result(
         entry.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
     )
+
+
+def _with_contents_meta(result: dict[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """A result whose contents have this metadata, unless the handler has set the same member."""
+    return {**result, "contents": [{**each, "_meta": {**meta, **each.get("_meta", {})}} for each in result["contents"]]}
 
 
 def unknown_resource(uri: str) -> McpError:
@@ -379,11 +395,23 @@ IN_WORKER: Final = "work"
 
 METHOD_ANSWERS: Final[Mapping[str, tuple[Literal["now"], Now] | tuple[Literal["work"], Work]]] = {
     **{listing.method: (INLINE, list_answer(listing)) for listing in LISTINGS},
+    "server/discover": (INLINE, discover_result),
     "tools/call": (IN_WORKER, call_tool),
     "resources/read": (IN_WORKER, read_resource),
     "prompts/get": (IN_WORKER, get_prompt),
     "completion/complete": (IN_WORKER, complete),
 }
+
+
+def _answer_of(method: str, catalogue: Catalogue) -> Any:
+    """The function that answers a method: the protocol's own, or an extension's. Raises `McpError` for one that is gone meanwhile."""
+    known = METHOD_ANSWERS.get(method)
+    if known is not None:
+        return known[1]
+    found = catalogue.method(method)
+    if found is None:
+        raise method_not_found(method)
+    return found.answer
 
 
 def answer_inline(request: JsonRpcRequest, facts: SessionFacts, services: WorkerServices) -> bytes | None:
@@ -452,7 +480,7 @@ class _NoPeerChannel:
 
 _NO_PEER: Final = _NoPeerChannel()
 _CALLER_STOPPED_WAITING: Final = Shutdown("the caller has given up")
-_LOCAL_FACTS: Final = SessionFacts("", LATEST, Peer("local"), {}, {})
+_LOCAL_FACTS: Final = SessionFacts("", LATEST_DIALECT.version, Peer("local"), {}, {})
 
 
 async def call_locally(services: WorkerServices, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import suggests
+from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import McpError, RequestCancelled
 from greenroom.supervision import current_node, current_process, exit, kill, link, safe_repr
 
@@ -23,6 +24,8 @@ from .settings import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from greenroom.protocol.dialect import Dialect
+    from greenroom.protocol.wire_shapes import LogLevel
     from greenroom.supervision import Pid, Ref, Shutdown, Threads
     from greenroom.transports.interfaces import Peer
 
@@ -147,6 +150,13 @@ class SessionFacts:
     client_capabilities: Mapping[str, Any]
     state: Any = None
     """The result of the server's `init` hook for this session."""
+    log_level: LogLevel | None = None
+    """The lowest level of log messages that a request of the stateless era asks for; None for no messages. A session has its level elsewhere."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rules of the revision."""
+        return dialect_of(self.version)
 
 
 @dataclass(slots=True)
@@ -166,6 +176,26 @@ class Job:
     """The id of the task that this job belongs to. Then `session` is the task's process."""
     catalogue: Catalogue | None = None
     """The catalogue in which the peer's scopes were checked. A newer one is checked again."""
+    task_starter: TaskStarter | None = None
+    """Makes the call a task when its handler asks for that; None if it cannot become one."""
+
+
+class TaskStarter(Protocol):
+    """Makes a running call a task."""
+
+    async def start(self, job: Job, worker: Pid) -> PeerChannel:
+        """Have a task take the job over from its call, which is answered with the task. Raises `McpError`: then the call goes on.
+
+        Returns the peer channel of the task.
+        """
+        ...
+
+
+class CallBecameTask(NamedTuple):
+    """The call is answered with this result, and its worker works for a task from now on."""
+
+    key: int
+    result: dict[str, Any]
 
 
 class JobReply(NamedTuple):

@@ -15,14 +15,14 @@ import contextlib
 import hashlib
 import logging
 import math
-import posixpath
 import secrets
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
-from urllib.parse import parse_qs, quote
 
-from greenroom.protocol import sse, versions
+from greenroom.protocol import versions
+from greenroom.protocol.dialect import STATELESS_DIALECT, is_handshake_version
+from greenroom.protocol.envelope import is_enveloped
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JsonRpcError,
@@ -41,6 +41,7 @@ from .http1_codec import RequestHead
 from .http_config import HttpConfig
 from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, Interruption, RequestRefused, invalid_request
 from .interfaces import EncodedReply, FeedEvent, HttpRefusal, Peer, RequestNotDelivered
+from .legacy_sse import LegacySse
 from .open_connections import TrustedProxies, host_in
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger("greenroom.http")
 
+VERSION_HEADER: Final = "mcp-protocol-version"
 _LONGEST_LENGTH: Final = 18  # digits: a longer Content-Length exceeds every limit, and converting it is expensive
 
 
@@ -188,6 +190,9 @@ class HttpEngine:
             await self._route(http_request, path, headers, body)
         except RequestRefused as refusal:
             known = () if refusal.maybe_done else self._instance
+            body = refusal.body
+            if http_request.headers.get(VERSION_HEADER) == STATELESS_DIALECT.version:
+                body = checks.without_null_id(body)
             log_refusal(
                 refusal.why,
                 status=refusal.status,
@@ -197,7 +202,7 @@ class HttpEngine:
                 seen=refusal.seen,
                 setting=refusal.setting,
             )
-            await http_request.reply(refusal.status, (*refusal.headers, *known), refusal.body)
+            await http_request.reply(refusal.status, (*refusal.headers, *known), body)
         except checks.PeerGone:
             pass
         except (asyncio.CancelledError, GeneratorExit):
@@ -233,9 +238,7 @@ class HttpEngine:
             return
         self._check_origin(http_request)
         if method == "OPTIONS":
-            await http_request.reply(
-                204, checks.preflight_headers(methods, self._authenticator.headers, crossing="origin" in folded)
-            )
+            await http_request.reply(204, checks.preflight_headers(methods, self._authenticator.headers, folded))
             return
         admitted = await self._authenticator.authenticate(method, whole, folded, http_request.peer)
         if isinstance(admitted, HttpRefusal):
@@ -246,6 +249,8 @@ class HttpEngine:
                 why=admitted.why or "The authenticator refused it",
             )
         http_request.peer = admitted
+        if method in ("GET", "DELETE") and folded.get(VERSION_HEADER) == STATELESS_DIALECT.version:
+            raise invalid_request(405, "Method not allowed: this revision has POST alone", headers=(("allow", "POST"),))
         if self._legacy is not None and methods is not self._methods:
             await self._legacy.serve(http_request, query, lambda: self._read(http_request, body))
         elif method == "POST":
@@ -301,7 +306,16 @@ class HttpEngine:
             await self._report_broken_answer(http_request, error)
             raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
         if type(message) is JsonRpcRequest:
-            await self._request(http_request, message, accepted)
+            if self._is_exchange(http_request, message):
+                await self._exchange(http_request, message, accepted)
+            else:
+                await self._request(http_request, message, accepted)
+            return
+        if self._names_no_session_version(http_request) or is_enveloped(getattr(message, "params", {})):
+            if not isinstance(message, JsonRpcNotification):
+                raise invalid_request(400, "Invalid Request: the client must not answer here, as it is never asked")
+            # There is nothing to do: a client of the stateless era cancels a request by closing its stream.
+            await http_request.reply(202, ())
             return
         self._check_version(http_request)
         if self._has_session(http_request):
@@ -314,6 +328,40 @@ class HttpEngine:
             except ProcessExited:
                 raise invalid_request(404, "Unknown Mcp-Session-Id") from None
         await http_request.reply(204 if self.config.plain else 202, ())
+
+    def _is_exchange(self, http_request: HttpRequest, request: JsonRpcRequest) -> bool:
+        """Whether the request is of the stateless era: by its envelope, or, where it has none, by its header.
+
+        `initialize` without an envelope begins a session, whatever header a proxy has put beside it.
+        """
+        return is_enveloped(request.params) or (
+            request.method != "initialize" and self._names_no_session_version(http_request)
+        )
+
+    def _names_no_session_version(self, http_request: HttpRequest) -> bool:
+        """Whether the header names a revision that no session can have negotiated, and there is none.
+
+        In a session such a header gets the session's own refusal.
+        """
+        said = http_request.headers.get(VERSION_HEADER)
+        return (
+            said is not None
+            and not is_handshake_version(said)
+            and checks.SESSION_HEADER not in http_request.headers
+            and (self.config.validate_protocol_version or said == STATELESS_DIALECT.version)
+        )
+
+    async def _exchange(self, http_request: HttpRequest, request: JsonRpcRequest, accepted: tuple[str, ...]) -> None:
+        """Answer a request of the stateless era. Whenever its client disconnects, it is cancelled."""
+        quiet = self._quiet_after if checks.EVENTS in accepted else None
+        begun = asyncio.get_running_loop().time()
+        wait = self._router.exchange(http_request.peer, request, http_request.headers, quiet)
+        result = await self._reply_or_stopped(wait, request.id)
+        if result is None or isinstance(result, EncodedReply):
+            await self._reply(http_request, result, accepted)
+        else:
+            quiet_for = asyncio.get_running_loop().time() - begun
+            await self._stream(http_request, result, None, request.id, silent=quiet_for >= self._quiet_after)
 
     def _check_post(self, http_request: HttpRequest) -> tuple[str, ...]:
         """The media types the peer accepts, of JSON and event streams, in its order."""
@@ -537,145 +585,6 @@ class HttpEngine:
             self._interruptible_calls.discard(wait)
             feed.leave()
         await responder.stream_end()
-
-
-# --- HTTP+SSE of revision 2024-11-05: one event stream for all messages to the peer, and a path to post messages to.
-# A GET opens the stream and starts a session with one channel. The first event, `endpoint`, names the path for posts; every message is an
-# event after it, replies included, and a post gets only 202. The session ends with its stream, which cannot be resumed. `HttpEngine` has
-# checked authentication, origin and host before. Off unless configured.
-
-PARAMETER: Final = "session_id"
-ACCEPTED_RESPONSE: Final = ((("content-type", "text/plain"),), b"Accepted")
-_GET: Final = ("GET", "OPTIONS")
-_POST: Final = ("POST", "OPTIONS")
-
-
-class LegacySse:
-    """The two paths of the legacy transport, `/sse` and `/messages`."""
-
-    def __init__(self, router: SessionRouter, config: HttpConfig, limits: MessageLimits, instance: Headers) -> None:
-        """The configuration has both paths. `instance` names this process on each stream."""
-        self._instance = instance
-        self._router = router
-        self._config = config
-        self._limits = limits
-        self._sse = config.old_sse_path
-        self._messages = config.old_messages_path
-        # Relative, so that it is valid wherever the application is mounted.
-        self._relative_messages_path = posixpath.relpath(self._messages, posixpath.dirname(self._sse))
-        self._open: set[Interruption] = set()
-        self.stopping = False
-
-    def methods(self, path: str) -> Sequence[str] | None:
-        """The methods served at a path; None for a path that is not of this transport."""
-        return {self._sse: _GET, self._messages: _POST}.get(path)
-
-    def stop(self) -> None:
-        """End all streams, after the replies that are still pending on them."""
-        self.stopping = True
-        for stream in tuple(self._open):
-            stream.interrupt()
-
-    async def serve(self, http_request: HttpRequest, query: str, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Answer a request at one of the two paths. Raises `RequestRefused`."""
-        if http_request.method == "GET":
-            await self._listen(http_request)
-        else:
-            await self._post(http_request, query, read)
-
-    # --- to the peer
-
-    async def _listen(self, http_request: HttpRequest) -> None:
-        """Serve the stream for as long as the peer reads it."""
-        if checks.EVENTS not in checks.accepted_types(http_request.headers.get("accept", "*/*")):
-            raise invalid_request(406, "Accept header must include text/event-stream")
-        if self.stopping:
-            raise invalid_request(503, "The server is shutting down")
-        try:
-            session = await self._router.connect(http_request.peer)
-        except McpError as error:
-            raise RequestRefused(503, JSON_HEADERS, encode_error(None, error), why=error.message) from None
-        responder = http_request.responder
-        try:
-            http_request.has_replied = True
-            await responder.stream_start(200, (*STREAM_HEADERS, *self._instance, *http_request.cors))
-            if await responder.stream_chunk(sse.encode_event("", self._endpoint(session), "endpoint")):
-                await self._forward(session, responder)
-        finally:
-            with contextlib.suppress(ProcessExited):
-                await session.end()
-        await responder.stream_end()
-
-    def _endpoint(self, session: SessionHandle) -> bytes:
-        return f"{self._relative_messages_path}?{PARAMETER}={quote(session.id)}".encode()
-
-    async def _forward(self, session: SessionHandle, responder: Responder) -> None:
-        feed = session.channel
-        assert feed is not None
-        stream = Interruption()
-        self._open.add(stream)
-        try:
-            with stream:
-                while (events := await feed.next(self._config.heartbeat)) is not None:
-                    if not await responder.stream_chunk(_legacy_events(events)):
-                        return
-            if stream.fired:  # stopped: ending the session answers the pending requests, and those replies still go out
-                with contextlib.suppress(ProcessExited):
-                    await session.end()
-                while (events := await feed.next()) is not None:
-                    if not await responder.stream_chunk(_legacy_events(events)):
-                        return
-        finally:
-            self._open.discard(stream)
-            feed.leave()
-
-    # --- from the peer
-
-    async def _post(self, http_request: HttpRequest, query: str, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Pass one message to the session that the query names; replies come on its stream."""
-        if not checks.is_json(http_request.headers.get("content-type")):
-            raise invalid_request(415, "Unsupported Media Type: Content-Type must be application/json")
-        name = _session_id(query)
-        try:
-            # Parsed before the session is looked up: whether a session on another node belongs to this peer is known only after asking it.
-            message = parse(await read(), self._limits)
-        except RemoteProtocolError as error:
-            session = self._router.find(name, http_request.peer) if error.response_to is not None else None
-            if session is not None:
-                with contextlib.suppress(ProcessExited):
-                    await session.respond(
-                        JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data))
-                    )
-            raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
-        session = self._router.find(name, http_request.peer)
-        if session is None or session.channel is None:
-            raise invalid_request(404, "Unknown session_id: open the stream again")
-        try:
-            if isinstance(message, JsonRpcRequest):
-                await session.request(message)
-            elif isinstance(message, JsonRpcNotification):
-                await session.notify(message)
-            else:
-                await session.respond(message)
-        except ProcessExited as error:
-            refused = invalid_request(404, "Unknown session_id: open the stream again")
-            refused.maybe_done = not isinstance(error, RequestNotDelivered)
-            raise refused from None
-        await http_request.reply(202, *ACCEPTED_RESPONSE)
-
-
-_LONGEST_QUERY: Final = 512
-
-
-def _session_id(query: str) -> str:
-    named = parse_qs(query, max_num_fields=16).get(PARAMETER, []) if len(query) <= _LONGEST_QUERY else []
-    if len(named) != 1:
-        raise invalid_request(400, f"{PARAMETER} is required: post to the address that the stream began with")
-    return named[0]
-
-
-def _legacy_events(events: Sequence[FeedEvent]) -> bytes:
-    return b"".join(sse.encode_event("", event.data, "message") for event in events if event.data) or checks.KEEP_ALIVE
 
 
 class NoAuthentication:

@@ -15,6 +15,7 @@ from greenroom.errors import ConfigError
 from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode_error
+from greenroom.protocol.mirrored_headers import METHOD_HEADER, NAME_HEADER, PARAMETER_PREFIX, is_mirrored_header
 from greenroom.supervision import visible as shown
 
 from .http_config import ANY, LOOPBACK_NAMES
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 # --- Checks of a request: host, origin, accepted types, content type. Pure.
 # Origins and hosts are compared by their parts, never by prefix. A header that must be single and occurs twice is refused: two parsers
-# could use different ones.
+# could use different ones. A mirrored header that occurs twice is refused later, with the other differences between headers and body.
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -42,6 +43,7 @@ _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s]+)", re.ASCII | re
 _HOST: Final = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]/?#@\s,]+)(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MIRRORED_NAME: Final = re.compile(rf"{METHOD_HEADER}|{NAME_HEADER}|{PARAMETER_PREFIX}{_NAME.pattern}")
 _SINGLE: Final = frozenset(
     {
         "authorization",
@@ -55,6 +57,11 @@ _SINGLE: Final = frozenset(
     }
 )
 _PORTS: Final = {"http": 80, "https": 443}
+_TWICE: Final = "\0"
+"""Stands between the values of a mirrored header that occurs twice: no header can have it, so the value equals nothing in a body.
+
+With a comma, two headers could pass for one value that has a comma, while a proxy acts on the first of them.
+"""
 
 
 class DuplicateHeader(Exception):
@@ -66,11 +73,14 @@ def headers_by_name(headers: Iterable[tuple[bytes | str, bytes | str]]) -> dict[
     folded: dict[str, str] = {}
     for name, value in headers:
         key = (name.decode("latin-1") if isinstance(name, bytes) else name).lower()
-        text = (value.decode("latin-1") if isinstance(value, bytes) else value).strip()
+        text = value.decode("latin-1") if isinstance(value, bytes) else value
+        mirrored = key.startswith("mcp-") and is_mirrored_header(key)
+        # `strip` takes more than blanks and tabs away, and a mirrored value with anything else is invalid.
+        text = text.strip(" \t") if mirrored else text.strip()
         if key in folded:
             if key in _SINGLE:
                 raise DuplicateHeader(key)
-            text = f"{folded[key]}, {text}"
+            text = f"{folded[key]}{_TWICE if mirrored else ', '}{text}"
         folded[key] = text
     return folded
 
@@ -239,6 +249,8 @@ KEEP_ALIVE: Final = sse.KEEP_ALIVE
 STREAM_WRITE_SIZE: Final = 16 * 1024
 """How many bytes of a stream are written at once, unless one event is larger: the rest stays in the session's buffer."""
 PREFLIGHT_AGE: Final = "600"
+_LONGEST_ASKED: Final = 4096
+"""How many characters of a preflight's list of headers are read."""
 
 SESSION_LOST: Final = "The session has ended before it answered. Send initialize to begin a new one."
 STOPPED: Final = "The server stopped before this was answered; it may have been done or not"
@@ -323,17 +335,31 @@ def cors_headers(origin: str) -> Headers:
     )
 
 
-def preflight_headers(methods: Sequence[str], more: Sequence[str], *, crossing: bool) -> Headers:
-    """The response headers to a preflight. `more` are the headers that the authenticator reads."""
+def preflight_headers(methods: Sequence[str], more: Sequence[str], headers: Mapping[str, str]) -> Headers:
+    """The response headers to a preflight with these headers. `more` are the headers that the authenticator reads.
+
+    Mirrored headers are allowed where they are asked for by name: a tool may have any, and a wildcard does not hold for requests with credentials.
+    """
     verbs = ", ".join(methods)
-    if not crossing:
+    if "origin" not in headers:
         return (("allow", verbs),)
     return (
         ("allow", verbs),
         ("access-control-allow-methods", verbs),
-        checked_header("access-control-allow-headers", ", ".join((*ALLOWED, *more))),
+        checked_header(
+            "access-control-allow-headers",
+            ", ".join((*ALLOWED, *more, *_mirrored_in(headers.get("access-control-request-headers", "")))),
+        ),
         ("access-control-max-age", PREFLIGHT_AGE),
     )
+
+
+def _mirrored_in(asked: str) -> list[str]:
+    """The valid names of mirrored headers in a list of names, without the rest of a list that is too long."""
+    if len(asked) > _LONGEST_ASKED:
+        asked = asked[:_LONGEST_ASKED].rpartition(",")[0]
+    names = dict.fromkeys(name.strip(" \t").lower() for name in asked.split(","))
+    return [name for name in names if _MIRRORED_NAME.fullmatch(name)]
 
 
 def encode_event(event: FeedEvent, retry: int | None = None) -> bytes:
@@ -592,3 +618,11 @@ class BodyShare:
             budget.held[self._caller] -= size
             if not budget.held[self._caller]:
                 del budget.held[self._caller]
+
+
+_NULL_ID: Final = b'{"jsonrpc":"2.0","id":null,'
+
+
+def without_null_id(body: bytes) -> bytes:
+    """An error without an id, as the stateless era has it; the handshake era writes null."""
+    return b'{"jsonrpc":"2.0",' + body[len(_NULL_ID) :] if body.startswith(_NULL_ID) else body

@@ -160,6 +160,16 @@ class SessionRouter(Protocol):
         """
         ...
 
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        """Answer one request of the stateless era: it names its revision itself and stands alone. Cancelling the wait cancels it.
+
+        `headers` are the headers of an HTTP request, by lower-case name, which have to agree with the request. With `quiet`, which may be
+        infinite, the result may be a feed, as for `once`; leaving the feed before its reply cancels the request.
+        """
+        ...
+
 
 class HttpRefusal(NamedTuple):
     """An authenticator's refusal. `why` goes to the access log alone."""

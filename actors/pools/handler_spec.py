@@ -103,6 +103,7 @@ def _options_of(entry: CatalogueEntry) -> dict[str, Any]:
                 "output_schema": options.output_schema,
                 "validate_input": options.validate_input,
                 "validate_output": options.validate_output,
+                "app": None if entry.app is None else entry.app.uri,
             }
         case ResourceEntry():
             return {"uri": entry.uri, "mime_type": entry.mime_type}
@@ -132,7 +133,7 @@ def load_catalogue(data: bytes) -> CatalogueRef:
         entry = replace(
             entry, handler=replace(entry.handler, mode=ExecutionMode.LOOP, function=_without_loop(function))
         )
-    return CatalogueRef(Catalogue().put(entry))
+    return CatalogueRef(Catalogue().put(entry, alone=True))
 
 
 def _without_loop(function: Callable[..., Any]) -> Callable[..., Any]:

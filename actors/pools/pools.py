@@ -65,7 +65,18 @@ if TYPE_CHECKING:
     from .pool_options import Pool
     from .remote_call import CallOutcome
 
-_TRAVEL: Final = ("name", "strict", "expose_errors", "crashes", "ask_timeout")
+_TRAVEL: Final = (
+    "name",
+    "version",
+    "title",
+    "description",
+    "website_url",
+    "strict",
+    "expose_errors",
+    "crashes",
+    "ask_timeout",
+    "parked_timeout",
+)
 """The settings of a company that workers need."""
 
 

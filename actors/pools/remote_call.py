@@ -18,6 +18,7 @@ import msgspec
 
 from greenroom.actors.catalogue import quota_key_of_job
 from greenroom.errors import GreenroomError
+from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.jsonrpc import to_float
 from greenroom.supervision.cluster import CannotTravel, value_codec
 from greenroom.supervision.cluster.flow_control import Receipts, answer_in_task
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue_entries import CatalogueEntry
     from greenroom.actors.worker_interfaces import Job
+    from greenroom.protocol.dialect import Dialect
     from greenroom.supervision import Caller, Pid
 
 
@@ -171,6 +173,11 @@ class SessionSnapshot:
         self.peer = PeerSnapshot(payload, auth, principal)
         self.client_info: Mapping[str, Any] = payload.client_info
         self.client_capabilities: Mapping[str, Any] = payload.client_capabilities
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rules of the session's revision."""
+        return dialect_of(self.version)
 
     @property
     def state(self) -> Any:

@@ -20,7 +20,7 @@ from . import wire_shapes as shapes
 from .content import uses_tools
 from .errors import BadAnswer, ErrorCode, LocalProtocolError, McpError
 from .jsonrpc import JsonRpcNotification, JsonRpcRequest, is_object
-from .versions import OLDEST, V2025_03_26, V2025_06_18, V2025_11_25, negotiate
+from .versions import OLDEST, STATELESS, V2025_03_26, V2025_06_18, V2025_11_25, negotiate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -98,6 +98,8 @@ METHODS: Final[Mapping[str, Method]] = {
     for method in (
         Method("initialize", _TO_SERVER, shapes.InitializeParams, shapes.InitializeResult),
         Method("ping", _BOTH, shapes.BaseParams, shapes.BaseResult),
+        Method("server/discover", _TO_SERVER, shapes.BaseParams, shapes.DiscoverResult, since=STATELESS, until=None),
+        Method("subscriptions/listen", _TO_SERVER, shapes.ListenParams, shapes.BaseResult, since=STATELESS, until=None),
         Method("tools/list", _TO_SERVER, shapes.ListParams, shapes.ListToolsResult, "tools", until=None),
         Method("tools/call", _TO_SERVER, shapes.CallToolParams, shapes.CallToolResultShape, "tools", until=None),
         Method("resources/list", _TO_SERVER, shapes.ListParams, shapes.ListResourcesResult, "resources", until=None),
@@ -161,6 +163,13 @@ METHODS: Final[Mapping[str, Method]] = {
             V2025_11_25,
         ),
         _notification_method("notifications/tasks/status", _BOTH, shapes.TaskStatusParams, None, "tasks", V2025_11_25),
+        _notification_method(
+            "notifications/subscriptions/acknowledged",
+            _TO_CLIENT,
+            shapes.ListenParams,
+            since=STATELESS,
+            until=None,
+        ),
         # An extension of greenroom, in no revision: some missed messages are no longer kept.
         _notification_method("notifications/replay_truncated", _TO_CLIENT),
     )
@@ -170,9 +179,28 @@ ALIASES: Final[Mapping[str, str]] = {"initialized": "notifications/initialized"}
 """Method names of old clients."""
 
 
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+EXTENSION_METHODS: Final[Mapping[str, Method]] = {
+    method.name: method
+    for method in (
+        Method("tasks/get", _TO_SERVER, shapes.TaskIdParams, shapes.BaseResult, since=STATELESS, until=None),
+        Method("tasks/update", _TO_SERVER, shapes.UpdateTaskParams, shapes.BaseResult, since=STATELESS, until=None),
+        Method("tasks/cancel", _TO_SERVER, shapes.TaskIdParams, shapes.BaseResult, since=STATELESS, until=None),
+        _notification_method(
+            "notifications/tasks", _TO_CLIENT, shapes.DetailedTaskParams, since=STATELESS, until=None
+        ),
+    )
+}
+"""The methods of `TASKS_EXTENSION`, of which some have names of methods of the handshake era. A request has to declare the extension."""
+
+
 def find_method(name: str, version: str | None = None, receiver: PeerSide | None = None) -> Method | None:
     """The method of that name, if the revision has it and it may be sent to that side."""
-    method = METHODS.get(ALIASES.get(name, name))
+    name = ALIASES.get(name, name)
+    method = METHODS.get(name)
+    if method is None or (version is not None and not method.exists_in(version)):
+        method = EXTENSION_METHODS.get(name)
     if method is None or (version is not None and not method.exists_in(version)):
         return None
     return method if receiver is None or method.direction.reaches(receiver) else None

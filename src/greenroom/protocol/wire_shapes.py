@@ -55,6 +55,22 @@ class InitializeParams(BaseParams):
     client_info: PeerInfo
 
 
+class ListenFilter(Struct, rename="camel"):
+    """What a listening client wants to be told: changed lists, and updates of these resources and tasks."""
+
+    tools_list_changed: bool = False
+    prompts_list_changed: bool = False
+    resources_list_changed: bool = False
+    resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+
+
+class ListenParams(BaseParams):
+    """The params of `subscriptions/listen`, and of its acknowledgement."""
+
+    notifications: ListenFilter
+
+
 class TaskMetadata(Struct, rename="camel"):
     """Requests a task instead of a result, kept for `ttl` milliseconds."""
 
@@ -122,9 +138,30 @@ class SetLevelParams(BaseParams):
 
 
 class TaskIdParams(BaseParams):
-    """The params of `tasks/get`, `tasks/result` and `tasks/cancel`."""
+    """The params of `tasks/get`, `tasks/result` and `tasks/cancel`, in both eras."""
 
     task_id: str
+
+
+class UpdateTaskParams(TaskIdParams):
+    """The params of `tasks/update`: answers to questions of the task, by key."""
+
+    input_responses: JsonObject
+
+
+class DetailedTaskParams(BaseParams):
+    """The params of `notifications/tasks`: a task as `tasks/get` returns it."""
+
+    task_id: str
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int | None
+    poll_interval_ms: int | None = None
+    status_message: str | None = None
+    input_requests: JsonObject | None = None
+    result: JsonObject | None = None
+    error: JsonObject | None = None
 
 
 class CreateMessageParams(BaseParams):
@@ -208,6 +245,14 @@ class InitializeResult(BaseResult):
     protocol_version: str
     capabilities: JsonObject
     server_info: PeerInfo
+    instructions: str | None = None
+
+
+class DiscoverResult(BaseResult):
+    """The result of `server/discover`."""
+
+    supported_versions: list[str]
+    capabilities: JsonObject
     instructions: str | None = None
 
 

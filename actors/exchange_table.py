@@ -1,0 +1,369 @@
+"""The exchanges of a company: the way in for requests of the stateless era, their admission, and the calls that are parked.
+
+A transport hands an enveloped request to `Exchanges.answer`. Lists and `server/discover` are answered inline, from the catalogue's snapshot; everything else becomes
+an `Exchange`, whose job runs in a process under the supervisor `exchanges`. The table belongs to the company and outlives the processes, so a restarted supervisor
+goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.protocol import methods
+from greenroom.protocol.dialect import STATELESS_DIALECT
+from greenroom.protocol.envelope import check_spoken, is_enveloped, read_envelope
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
+from greenroom.protocol.input_required import MAY_ASK, RecordedAnswers, RequestState, read_responses
+from greenroom.protocol.jsonrpc import encode_error
+from greenroom.protocol.methods import MethodKind, PeerSide
+from greenroom.protocol.mirrored_headers import check_standard_headers
+from greenroom.supervision import Ref, TaskSupervisor, clock, current_node, is_alive
+from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
+from greenroom.transports.interfaces import EncodedReply
+
+from .catalogue import MissingScopes, reached_entries
+from .exchange import Exchange
+from .server_description import is_disabled
+from .task_record import owner_of
+from .worker import answer_inline, handler_timeout
+from .worker_interfaces import Job, SessionFacts, run_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from greenroom.protocol.input_required import RetryFields
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
+    from greenroom.supervision import ExitReason, Process
+    from greenroom.transports.interfaces import Peer, SessionReply
+
+    from .catalogue import Caller
+    from .company import Company
+
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+UNAVAILABLE: Final = 503
+_VERSION_HEADER: Final = "mcp-protocol-version"
+
+
+class ExchangeRefused(McpError):
+    """A request that is refused before it is worked on, with the HTTP status of the refusal."""
+
+    def __init__(self, error: McpError, status: int, setting: str = "") -> None:
+        """`setting` is the setting that would allow it."""
+        super().__init__(error.code, error.message, error.data)
+        self.status = status
+        self.setting = setting
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (McpError(self.code, self.message, self.data), self.status, self.setting)
+
+
+class Exchanges:
+    """All exchanges of a company."""
+
+    __slots__ = (
+        "_callers",
+        "_company",
+        "_parked",
+        "_parked_callers",
+        "_supervisor",
+        "_supervisor_process",
+        "_unstarted",
+        "open",
+    )
+
+    def __init__(self, company: Company) -> None:
+        self._company = company
+        self.open = 0
+        """How many are worked on, without those that are parked."""
+        self._callers: dict[Caller, int] = {}
+        self._parked: dict[str, Exchange] = {}
+        self._parked_callers: dict[Caller | None, int] = {}
+        self._supervisor: Ref[TaskSupervisor]
+        self._supervisor_process: Process | None = None
+        self._unstarted: dict[Exchange, None] = {}
+
+    @property
+    def company(self) -> Company:
+        """The company that they belong to."""
+        return self._company
+
+    @property
+    def parked(self) -> int:
+        """How many calls wait for the answers of their users."""
+        return len(self._parked)
+
+    # --- the way in
+
+    async def answer(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        """Answer one enveloped request. Cancelling the wait cancels the request.
+
+        `headers` are those of an HTTP request, by lower-case name. With `quiet`, which may be infinite, messages that precede the reply
+        come on a feed, which is also made after so many seconds without a message; the reader has to leave it, which cancels a request
+        that has no reply yet.
+        """
+        started_at = clock.now(asyncio.get_running_loop())
+        try:
+            facts = self._read_facts(peer, request, headers)
+        except ExchangeRefused as error:
+            return _refusal(peer, request, error)
+        try:
+            outcome = self._begin(request, facts, quiet)
+        except MissingScopes as error:
+            _log(request, facts, started_at, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
+            return EncodedReply(encode_error(request.id, error), FORBIDDEN, error.scopes)
+        except ExchangeRefused as error:
+            return _refusal(peer, request, error)
+        except McpError as error:
+            outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
+        except LocalProtocolError:  # a registration or setting that cannot be encoded
+            outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
+        if isinstance(outcome, bytes):
+            _log(request, facts, started_at, outcome_of(outcome))
+            return EncodedReply(outcome)
+        try:
+            return await outcome.first_reply()
+        except asyncio.CancelledError:
+            outcome.cancel("the client has disconnected")
+            raise
+
+    def _read_facts(self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None) -> SessionFacts:
+        """Check the envelope, and that the headers say the same. Raises `ExchangeRefused`."""
+        params = request.params
+        try:
+            if headers is not None and _VERSION_HEADER in headers and not is_enveloped(params):
+                check_spoken(headers[_VERSION_HEADER])
+            envelope = read_envelope(params)
+            if headers is not None:
+                check_standard_headers(request.method, params, headers, envelope.version)
+            check_spoken(envelope.version)
+            if headers is not None and request.method == "tools/call" and type(name := params.get("name")) is str:
+                entry = self._company.catalogue_ref.current.tool(name)
+                if entry is not None and entry.header_plan is not None:
+                    entry.header_plan.check(params.get("arguments") or {}, headers)
+        except McpError as error:
+            raise ExchangeRefused(error, BAD_REQUEST) from None
+        return SessionFacts(
+            "", envelope.version, peer, envelope.client_info, envelope.client_capabilities, log_level=envelope.log_level
+        )
+
+    def _begin(self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None) -> bytes | Exchange:
+        """The response, or the exchange that will make it. Raises `McpError`."""
+        company = self._company
+        method = methods.find_method(request.method, facts.version, PeerSide.SERVER)
+        if method is None or method.kind is not MethodKind.REQUEST or is_disabled(company.settings, method):
+            raise ExchangeRefused(_method_not_found(request.method), NOT_FOUND)
+        methods.check_params(method, request.params)
+        found = reached_entries(request.method, request.params, company.catalogue_ref.current, facts.peer)
+        body = answer_inline(request, facts, company)
+        if body is not None:
+            return body
+        if request.method in MAY_ASK and "requestState" in request.params:
+            return self._next_round(request, facts, quiet, found)
+        return self._start_exchange(request, facts, quiet, found)
+
+    def _start_exchange(
+        self,
+        request: JsonRpcRequest,
+        facts: SessionFacts,
+        quiet: float | None,
+        found: Sequence[Any],
+        retry: RetryFields | None = None,
+        answers: RecordedAnswers | None = None,
+    ) -> Exchange:
+        """Start a new exchange; with `answers`, for a call that has been asked before, by a handler that is gone."""
+        company = self._company
+        exchange = Exchange(self, request, facts, quiet, handler_timeout(request.method, found))
+        if answers is not None:
+            exchange.set_answers(answers, (retry.responses if retry is not None else None) or {})
+        elif _may_run_again(found):
+            exchange.set_answers(RecordedAnswers(), {})
+        self._admit(exchange)
+        job = Job(
+            0,
+            exchange,  # type: ignore[arg-type]  # it takes the job's ending, as a reference to a session would
+            request.id,
+            request.method,
+            request.params,
+            facts,
+            exchange,
+            exchange.cancelled,
+            company,
+            catalogue=company.catalogue_ref.current,
+        )
+        exchange.set_job(job)
+        self._start(exchange, job)
+        return exchange
+
+    # --- calls that are parked
+
+    def _next_round(
+        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, found: Sequence[Any]
+    ) -> Exchange:
+        """Go on with the call that the request's state leads to. Raises `McpError`; then a state that was valid stays so."""
+        company, params = self._company, request.params
+        retry = read_responses(params)
+        owner, now = owner_of(facts.peer, ""), company.tasks.now()
+        state = RequestState.open(company.sealing, retry.state or "", owner, request.method, params, now)
+        exchange = self._parked.get(state.exchange)
+        if exchange is None:
+            if state.answers is None or not _may_run_again(found):
+                raise _gone()
+            return self._start_exchange(request, facts, quiet, found, retry, RecordedAnswers(state.answers))
+        if exchange.round != state.round:
+            raise _used()
+        responses = exchange.check_responses(retry.responses or {})
+        self._admit(exchange)
+        self._remove_parked(exchange)
+        exchange.resume(request, facts, quiet, responses)
+        return exchange
+
+    def park(self, exchange: Exchange) -> str:
+        """Keep a call until its next round. Returns the state for its client. Raises `McpError` when too many wait."""
+        company, settings, caller = self._company, self._company.settings, exchange.caller
+        if len(self._parked) >= settings.max_parked:
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR, f"Too many calls wait for answers: at most {settings.max_parked} may"
+            )
+        count = self._parked_callers.get(caller, 0)
+        if count >= settings.max_parked_per_principal:
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR,
+                f"Too many calls wait for answers: one caller may have {settings.max_parked_per_principal}",
+            )
+        if exchange.parked_as is None:
+            exchange.parked_as = company.new_id("call")
+        exchange.round += 1
+        answers = exchange.answers
+        state = RequestState(
+            expires=company.tasks.now() + settings.parked_timeout,
+            request=exchange.request_digest,
+            round=exchange.round,
+            exchange=exchange.parked_as,
+            answers=None if answers is None else answers.recorded,
+        )
+        text = state.seal(company.sealing, owner_of(exchange.facts.peer, ""))
+        self._parked_callers[caller] = count + 1
+        self._parked[exchange.parked_as] = exchange
+        self._release_open(exchange)
+        return text
+
+    def _remove_parked(self, exchange: Exchange) -> None:
+        assert exchange.parked_as is not None
+        del self._parked[exchange.parked_as]
+        left = self._parked_callers.pop(exchange.caller) - 1
+        if left:
+            self._parked_callers[exchange.caller] = left
+
+    # --- admission
+
+    def _admit(self, exchange: Exchange) -> None:
+        """Take a place. Raises `ExchangeRefused` when there is none."""
+        settings, caller = self._company.settings, exchange.caller
+        limit, own_limit = settings.max_exchanges, settings.max_exchanges_per_principal
+        if limit is not None and self.open >= limit:
+            raise _too_many(f"Too many requests at once: at most {limit} may be worked on", "max_exchanges")
+        if caller is not None:
+            count = self._callers.get(caller, 0)
+            if own_limit is not None and count >= own_limit:
+                why = f"Too many requests at once: one caller may have {own_limit}"
+                raise _too_many(why, "max_exchanges_per_principal")
+            self._callers[caller] = count + 1
+        self.open += 1
+
+    def release(self, exchange: Exchange) -> None:
+        """The exchange is over: release its place."""
+        self._unstarted.pop(exchange, None)
+        if exchange.parked_as is not None and self._parked.get(exchange.parked_as) is exchange:
+            self._remove_parked(exchange)
+        else:
+            self._release_open(exchange)
+
+    def _release_open(self, exchange: Exchange) -> None:
+        self.open -= 1
+        caller = exchange.caller
+        if caller is not None:
+            left = self._callers.pop(caller) - 1
+            if left:
+                self._callers[caller] = left
+
+    # --- processes
+
+    def _start(self, exchange: Exchange, job: Job) -> None:
+        """Start the exchange's process, or reply that the server is busy."""
+        process = self._supervisor_process
+        if process is None or process.life:
+            process = self._find_supervisor()
+        self._unstarted[exchange] = None
+        if process is not None:
+            begin = TaskSupervisor.begin_job
+            worker = self._supervisor.now(begin, run_job, (self._company.work, job), (), "temporary", exchange)
+            if worker is not None or is_alive(self._supervisor):
+                return
+        busy = not_executed("busy")
+        exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again", busy))
+
+    def _find_supervisor(self) -> Process | None:
+        process = self._supervisor_process = current_node().named(self._company.name("exchanges"))
+        if process is not None:
+            self._supervisor = Ref.of(process)
+            process.add_exit_waiter(self)
+        return process
+
+    def on_started(self, exchange: Exchange) -> None:
+        """The exchange has its process."""
+        self._unstarted.pop(exchange, None)
+
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
+        """The supervisor has died: fail the exchanges that it had not started."""
+        for exchange in tuple(self._unstarted):
+            exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
+
+
+def _may_run_again(found: Sequence[Any]) -> bool:
+    """Whether the request may be carried out twice: it reaches a tool that is declared idempotent, or that changes nothing."""
+    annotations: Any = found[0].wire.get("annotations") if len(found) == 1 and found[0].kind == "tool" else None
+    return bool(annotations) and (annotations.get("idempotentHint") is True or annotations.get("readOnlyHint") is True)
+
+
+def _gone() -> McpError:
+    return McpError(
+        ErrorCode.INVALID_PARAMS,
+        'The call that "requestState" belongs to is over: its time was up, it was answered, or its server was restarted. What it has done until then stays done; begin again without "requestState" only if that is harmless',
+        {"reason": "gone", "maybe_done": True},
+    )
+
+
+def _used() -> McpError:
+    return McpError(
+        ErrorCode.INVALID_PARAMS,
+        'This "requestState" was used already: send the one of the latest reply to this call',
+        {"reason": "used"},
+    )
+
+
+def _log(request: JsonRpcRequest, facts: SessionFacts, started_at: float, outcome: str) -> None:
+    if is_on():
+        seconds = clock.now(asyncio.get_running_loop()) - started_at
+        log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, facts.version)
+
+
+def _refusal(peer: Peer, request: JsonRpcRequest, error: ExchangeRefused) -> EncodedReply:
+    log_refusal(error.message, status=error.status, peer=peer, method=request.method, setting=error.setting)
+    return EncodedReply(encode_error(request.id, error), error.status)
+
+
+def _too_many(why: str, setting: str) -> ExchangeRefused:
+    error = McpError(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_requests"))
+    return ExchangeRefused(error, UNAVAILABLE, setting)
+
+
+def _method_not_found(name: str) -> McpError:
+    error = methods.method_not_found(name)
+    if name == "initialize":  # a client of the other era learns what to speak
+        error.data = {"supported": [STATELESS_DIALECT.version]}
+    return error
