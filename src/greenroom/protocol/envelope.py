@@ -68,17 +68,17 @@ def read_envelope(params: Mapping[str, Any]) -> Envelope:
 
 
 def check_spoken(version: str) -> None:
-    """Refuse a revision that is not spoken by envelopes. Raises `McpError` (-32022).
-
-    The error names what `server/discover` names: the revisions with a handshake are not spoken this way.
-    """
+    """Refuse a revision that is not spoken by envelopes, as those of the handshake era are not. Raises `McpError` (-32022)."""
     if version != STATELESS:
-        supported = [STATELESS]
         shown = version if len(version) <= _LONGEST_SHOWN else version[:_LONGEST_SHOWN] + "…"
         raise McpError(
             ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
-            f"Unsupported protocol version: {shown!r} is not spoken by requests that stand alone; these are: {', '.join(supported)}",
-            {"supported": supported, "requested": version if len(version) <= _LONGEST_REQUESTED else shown},
+            f"Unsupported protocol version {shown!r}: requests that stand alone are of revision {STATELESS}",
+            {"supported": [STATELESS], "requested": version if len(version) <= _LONGEST_REQUESTED else shown},
+        )
+
+
+_LONGEST_REQUESTED else shown},
         )
 
 
