@@ -91,8 +91,9 @@ once: $(STAMP) ## calls that must not be done twice, while everything between br
 	$(BIN)/python -m tests.once --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 CALLS ?= 20000
 
-schemas: $(STAMP) $(PEERS)/schemas/jsonschema ## the official test suite of JSON Schema judges our checks of values, verdict by verdict
+schemas: $(STAMP) $(PEERS)/schemas/jsonschema $(PEERS)/mcp-2/.installed ## the official test suite of JSON Schema judges our checks of values, and the SDK's models our example messages
 	$(BIN)/python -m tests.schema_suite $(PEERS)/schemas/jsonschema/json/tests
+	$(BIN)/python -m tests.schema_suite.vectors $(PEERS)/mcp-2/bin/python $(EXAMPLES)
 
 # The suite is published in jsonschema's source archive alone.
 $(PEERS)/schemas/jsonschema: requirements/referees/schemas-archive.txt $(PEERS)/schemas/.installed
