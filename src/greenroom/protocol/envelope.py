@@ -78,10 +78,6 @@ def check_spoken(version: str) -> None:
         )
 
 
-_LONGEST_REQUESTED else shown},
-        )
-
-
 _LONGEST_REQUESTED: Final = 1024
 
 
