@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError as FutureCancelled
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from greenroom.errors import GreenroomError
+from greenroom.protocol.extension_ids import declared_extensions
 from greenroom.protocol.revision_downgrade import downgrade, prepare_params
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
@@ -23,10 +24,11 @@ from .server_questions import ClientRequester, NotAwaited, returns_question
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
 
+    from greenroom.supervision import Pid
     from greenroom.transports.interfaces import Peer
 
     from .server_questions import AwaitableQuestion
-    from .worker_interfaces import Cancellation, PeerChannel, SessionFacts
+    from .worker_interfaces import Cancellation, Job, PeerChannel, SessionFacts
 
 T = TypeVar("T")
 
@@ -81,6 +83,7 @@ class Context(ClientRequester):
         "_peer_channel",
         "_progress",
         "_questions",
+        "_task_job",
         "assigns",
         "cancelled",
         "meta",
@@ -112,6 +115,7 @@ class Context(ClientRequester):
         self._lock = threading.Lock()
         self._is_over = False
         self._questions: list[AwaitableQuestion[Any]] = []
+        self._task_job: tuple[Job, Pid, asyncio.Lock] | None = None
         self._progress = -math.inf
         self.cancelled = cancelled
         """True once the call is cancelled; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
@@ -155,6 +159,11 @@ class Context(ClientRequester):
     def client_capabilities(self) -> Mapping[str, Any]:
         """The client's declared capabilities."""
         return self._facts.client_capabilities
+
+    @property
+    def client_extensions(self) -> Mapping[str, Mapping[str, Any]]:
+        """The extensions of the protocol that the client has declared, with their settings; in the stateless era with this very request."""
+        return declared_extensions(self._facts.client_capabilities)
 
     @property
     def state(self) -> Any:
@@ -271,7 +280,12 @@ class Context(ClientRequester):
 
     @returns_question
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
         """Send any request to the client. Raises `McpError` (its answer, or a capability that it has not declared), or `CallTimeout`.
 
@@ -282,10 +296,38 @@ class Context(ClientRequester):
             raise CallEnded(method)
         seconds = self._ask_timeout if timeout is None else timeout
         prepared = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
-        asking = self._peer_channel.ask(method, prepared, None if seconds == math.inf else seconds)
+        asking = self._peer_channel.ask(method, prepared, None if seconds == math.inf else seconds, key)
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))
+
+    # --- tasks
+
+    def may_become_task(self, job: Job, worker: Pid) -> None:
+        """The call is a task, or can become one. The worker calls it."""
+        self._task_job = (job, worker, asyncio.Lock())
+
+    async def start_task(self) -> bool:
+        """Make this call a task: the client gets the task's id now and the result later, and later questions are the task's.
+
+        For a tool with `defer_task`. True if the call is a task now, or was one already. False if it stays a call, because the
+        client cannot follow tasks. Raises `McpError` when its caller has too many.
+        """
+        self.cancelled.raise_if_set()
+        if self._is_over:
+            raise CallEnded("ctx.start_task()")
+        if asyncio.get_running_loop() is self._loop:
+            return await self._start_task()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._start_task(), self._loop))
+
+    async def _start_task(self) -> bool:
+        if self._task_job is None:
+            return False
+        job, worker, lock = self._task_job
+        async with lock:  # two coroutines of a handler may ask for it at once
+            if job.task is None and job.task_starter is not None:
+                self._peer_channel = await job.task_starter.start(job, worker) or self._peer_channel
+        return job.task is not None
 
     # --- from threads
 

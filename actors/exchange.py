@@ -21,6 +21,7 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.input_required import (
     MAY_ASK,
     QUESTION_METHODS,
+    check_key,
     check_response,
     default_key,
     input_required_result,
@@ -374,8 +375,13 @@ class Exchange:
 
     # --- questions, and the rounds that answer them
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Ask the client something, and wait for its answer, which comes with another request."""
+    async def ask(
+        self, method: str, params: Mapping[str, Any], timeout: float | None, key: str | None = None
+    ) -> dict[str, Any]:
+        """Ask the client something, and wait for its answer, which comes with another request.
+
+        `key` names the question on the wire; one is made unless given.
+        """
         if method not in QUESTION_METHODS:
             raise unsupported_error(f"{method}: revision {self.facts.version} does not have it as a question")
         if self.method not in MAY_ASK:
@@ -384,12 +390,13 @@ class Exchange:
         if needed is not None:
             raise missing_capability_error(needed, method)
         digest = question_digest(method, params)
-        known = self._known_answer(method, digest)
+        wanted = default_key(method, digest) if key is None else check_key(key)
+        known = self._known_answer(method, digest, wanted)
         if known is not None:
             return known
         if self._is_over:
             raise NoStream(f"{method}: the call is over")
-        key = self._new_key(method, digest)
+        key = self._free_key(wanted)
         question = _Question(method, params, digest, self._node.loop.create_future())
         if self._questions is None:
             self._questions = {}
@@ -408,30 +415,28 @@ class Exchange:
             if self._questions is not None and self._questions.get(key) is question:
                 del self._questions[key]
 
-    def _new_key(self, method: str, digest: bytes) -> str:
-        key = first = default_key(method, digest)
-        count = 1
+    def _free_key(self, wanted: str) -> str:
+        """The key, with a number behind it where an open question has it."""
+        key, count = wanted, 1
         while self._questions is not None and key in self._questions:
             count += 1
-            key = f"{first}-{count}"
+            key = f"{wanted}-{count}"
         return key
 
-    def set_answers(self, answers: RecordedAnswers, responses: Mapping[str, dict[str, Any]]) -> None:
-        """Give the answers of an earlier run of this call; `responses` are new ones by key."""
+    def set_answers(self, answers: RecordedAnswers | None, responses: Mapping[str, dict[str, Any]] | None) -> None:
+        """Give the answers of an earlier run of this call, None to record none; `responses` came with this request, by key."""
         self.answers = answers
-        self._responses = dict(responses) or None
+        self._responses = dict(responses) if responses else None
 
-    def _known_answer(self, method: str, digest: bytes) -> dict[str, Any] | None:
-        """The answer that an earlier run of this call got to the same question."""
-        if self.answers is None:
-            return None
-        known = self.answers.take(digest)
+    def _known_answer(self, method: str, digest: bytes, key: str) -> dict[str, Any] | None:
+        """The answer that is there already: of an earlier run of this call, or sent with its first request."""
+        known = None if self.answers is None else self.answers.take(digest)
         if known is None and self._responses is not None:
-            key = default_key(method, digest)
             response = self._responses.pop(key, None)
             if response is not None:
                 known = check_response(method, response, key)
-                self.answers.add(digest, known)
+                if self.answers is not None:
+                    self.answers.add(digest, known)
         return known
 
     def _park(self) -> None:

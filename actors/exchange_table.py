@@ -14,7 +14,7 @@ from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.envelope import check_spoken, is_enveloped, read_envelope
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
-from greenroom.protocol.input_required import MAY_ASK, RecordedAnswers, RequestState, read_responses
+from greenroom.protocol.input_required import MAY_ASK, NO_RETRY, RecordedAnswers, RequestState, read_responses
 from greenroom.protocol.jsonrpc import encode_error
 from greenroom.protocol.methods import MethodKind, PeerSide
 from greenroom.protocol.mirrored_headers import check_standard_headers
@@ -24,7 +24,10 @@ from greenroom.transports.interfaces import EncodedReply
 
 from .catalogue import MissingScopes, reached_entries
 from .exchange import Exchange
+from .extensions import admitted_method
 from .server_description import is_disabled
+from .settings import server_info
+from .stateless_tasks import TaskReply, task_reply_to, task_starter
 from .task_record import owner_of
 from .worker import answer_inline, handler_timeout
 from .worker_interfaces import Job, SessionFacts, run_job
@@ -113,12 +116,16 @@ class Exchanges:
             return _refusal(peer, request, error)
         try:
             outcome = self._begin(request, facts, quiet)
+            if isinstance(outcome, TaskReply):
+                outcome = await outcome.encoded(request, server_info(self._company.settings))
         except MissingScopes as error:
             _log(request, facts, started_at, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
             return EncodedReply(encode_error(request.id, error), FORBIDDEN, error.scopes)
         except ExchangeRefused as error:
             return _refusal(peer, request, error)
         except McpError as error:
+            if error.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
+                return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST))
             outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
@@ -151,10 +158,14 @@ class Exchanges:
             "", envelope.version, peer, envelope.client_info, envelope.client_capabilities, log_level=envelope.log_level
         )
 
-    def _begin(self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None) -> bytes | Exchange:
-        """The response, or the exchange that will make it. Raises `McpError`."""
+    def _begin(self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None) -> bytes | TaskReply | Exchange:
+        """The response, or what will make it. Raises `McpError`."""
         company = self._company
         method = methods.find_method(request.method, facts.version, PeerSide.SERVER)
+        if method is None:
+            extended = admitted_method(company.catalogue_ref.current, request.method, request.params, facts)
+            if extended is not None:
+                return self._start_exchange(request, facts, quiet, (extended,))
         if method is None or method.kind is not MethodKind.REQUEST or is_disabled(company.settings, method):
             raise ExchangeRefused(_method_not_found(request.method), NOT_FOUND)
         methods.check_params(method, request.params)
@@ -162,9 +173,11 @@ class Exchanges:
         body = answer_inline(request, facts, company)
         if body is not None:
             return body
-        if request.method in MAY_ASK and "requestState" in request.params:
-            return self._next_round(request, facts, quiet, found)
-        return self._start_exchange(request, facts, quiet, found)
+        retry = read_responses(request.params) if request.method in MAY_ASK else NO_RETRY
+        if retry.state is not None:
+            return self._next_round(request, facts, quiet, found, retry)
+        about_task = task_reply_to(company, request, facts, found)
+        return about_task or self._start_exchange(request, facts, quiet, found, retry.responses)
 
     def _start_exchange(
         self,
@@ -172,16 +185,15 @@ class Exchanges:
         facts: SessionFacts,
         quiet: float | None,
         found: Sequence[Any],
-        retry: RetryFields | None = None,
+        responses: Mapping[str, dict[str, Any]] | None = None,
         answers: RecordedAnswers | None = None,
     ) -> Exchange:
-        """Start a new exchange; with `answers`, for a call that has been asked before, by a handler that is gone."""
+        """Start a new exchange; with `answers`, for a call that was asked in an earlier run, which is gone."""
         company = self._company
         exchange = Exchange(self, request, facts, quiet, handler_timeout(request.method, found))
-        if answers is not None:
-            exchange.set_answers(answers, (retry.responses if retry is not None else None) or {})
-        elif _may_run_again(found):
-            exchange.set_answers(RecordedAnswers(), {})
+        if answers is None and _may_run_again(found):
+            answers = RecordedAnswers()
+        exchange.set_answers(answers, responses)
         self._admit(exchange)
         job = Job(
             0,
@@ -194,6 +206,7 @@ class Exchanges:
             exchange.cancelled,
             company,
             catalogue=company.catalogue_ref.current,
+            task_starter=task_starter(company, request, found),
         )
         exchange.set_job(job)
         self._start(exchange, job)
@@ -202,18 +215,23 @@ class Exchanges:
     # --- calls that are parked
 
     def _next_round(
-        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, found: Sequence[Any]
+        self,
+        request: JsonRpcRequest,
+        facts: SessionFacts,
+        quiet: float | None,
+        found: Sequence[Any],
+        retry: RetryFields,
     ) -> Exchange:
         """Go on with the call that the request's state leads to. Raises `McpError`; then a state that was valid stays so."""
         company, params = self._company, request.params
-        retry = read_responses(params)
         owner, now = owner_of(facts.peer, ""), company.tasks.now()
         state = RequestState.open(company.sealing, retry.state or "", owner, request.method, params, now)
         exchange = self._parked.get(state.exchange)
         if exchange is None:
             if state.answers is None or not _may_run_again(found):
                 raise _gone()
-            return self._start_exchange(request, facts, quiet, found, retry, RecordedAnswers(state.answers))
+            answers = RecordedAnswers(state.answers)
+            return self._start_exchange(request, facts, quiet, found, retry.responses, answers)
         if exchange.round != state.round:
             raise _used()
         responses = exchange.check_responses(retry.responses or {})

@@ -59,6 +59,8 @@ class AskPeer:
     timeout: float | None
     task: str | None = None
     """The id of the task that asks, if one does: the question ends with the task."""
+    number: int | None = None
+    """The number that the question has in its task."""
 
 
 class QuestionAbandoned(NamedTuple):
@@ -68,9 +70,10 @@ class QuestionAbandoned(NamedTuple):
 
 
 class TaskQuestionsWithdrawn(NamedTuple):
-    """The task is over, and its questions with it."""
+    """The task is over, and its questions with it; or with a `number`, that question was answered in another way."""
 
     task: str
+    number: int | None = None
 
 
 async def ask_session(session: Ref[Any], ask: AskPeer) -> dict[str, Any]:
@@ -132,7 +135,13 @@ class CallChannel:
         """
         self.last_active = max(self.last_active, clock.now(self._loop) + ahead)
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        timeout: float | None,
+        key: str | None = None,  # noqa: ARG002 - a session numbers its questions
+    ) -> dict[str, Any]:
         """Send a request to the peer and wait for its result."""
         return await ask_session(self._session, AskPeer(self._key, method, params, timeout))
 
@@ -310,7 +319,9 @@ class SessionQuestions:
         session = self._session
         refused = capability_error(ask.method, ask.params, session.version, session.info.client_capabilities)
         if refused is not None:
-            raise refused
+            # The client that asked for a task has declared what its questions need. This is another one of the same
+            # owner, and the question waits for a client that can answer it.
+            raise refused if ask.task is None else NoStream(refused.message)
         limit = session.company.settings.max_asks
         if len(self.table) >= limit:
             raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
@@ -343,11 +354,13 @@ class SessionQuestions:
                 if question is not None:
                     self._take(question.id)
                     self._send_cancelled(question.id, question.key, "the server no longer waits for the answer")
-            case TaskQuestionsWithdrawn(task):
+            case TaskQuestionsWithdrawn(task, number):
+                why = "the task that asked is over" if number is None else "it was answered in another way"
                 for question in self.table:
-                    if question.task == task and self._take(question.id) is not None:
-                        self._send_cancelled(question.id, question.key, "the task that asked is over")
-                        question.caller.fail(NoStream(f"{question.method}: the task is over"))
+                    its = question.task == task and number in (None, question.ask.number)
+                    if its and self._take(question.id) is not None:
+                        self._send_cancelled(question.id, question.key, why)
+                        question.caller.fail(NoStream(f"{question.method}: {why}"))
             case ExpectElicitations(key, ids):
                 for id in ids:
                     self.url_elicitations.expect(id, key)

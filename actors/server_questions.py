@@ -146,9 +146,17 @@ class ClientRequester:
 
     @returns_question
     async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
-        """Send a request to the client, and wait for its result."""
+        """Send a request to the client, and wait for its result.
+
+        In the stateless era `key` names the question on the wire; one is made unless given.
+        """
         raise NotImplementedError
 
     @returns_question
@@ -166,6 +174,7 @@ class ClientRequester:
         tool_choice: ToolChoice | None = None,
         metadata: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        key: str | None = None,
     ) -> Sampled:
         """Have the client's model continue `messages`: a text, a message, or several. Earlier answers are passed on unchanged.
 
@@ -184,37 +193,47 @@ class ClientRequester:
             tool_choice=tool_choice,
             metadata=metadata,
         )
-        return question.read(await self.request(question.method, question.params, timeout=timeout))
+        return question.read(await self.request(question.method, question.params, timeout=timeout, key=key))
 
     @overload
     async def elicit(
-        self, message: str, form: Mapping[str, Any], *, timeout: float | None = ...
+        self, message: str, form: Mapping[str, Any], *, timeout: float | None = ..., key: str | None = ...
     ) -> Elicited[dict[str, Any]]: ...
 
     @overload
-    async def elicit(self, message: str, form: None = ..., *, timeout: float | None = ...) -> Elicited[None]: ...
+    async def elicit(
+        self, message: str, form: None = ..., *, timeout: float | None = ..., key: str | None = ...
+    ) -> Elicited[None]: ...
 
     @overload
-    async def elicit(self, message: str, form: type[T], *, timeout: float | None = ...) -> Elicited[T]: ...
+    async def elicit(
+        self, message: str, form: type[T], *, timeout: float | None = ..., key: str | None = ...
+    ) -> Elicited[T]: ...
 
     def elicit(
-        self, message: str, form: Any = None, *, timeout: float | None = None
+        self, message: str, form: Any = None, *, timeout: float | None = None, key: str | None = None
     ) -> Coroutine[Any, Any, Elicited[Any]]:
         """Have the user fill in a form: a class with fields, a type for one field, or a schema; without any, only agree or not.
 
         `Accepted(value)`, `Declined()` or `Dismissed()`. Raises `BadAnswer` when the client's answer does not fit.
         Never ask for passwords, keys or payment details this way: use `elicit_url`.
         """
-        return self._elicit(message, form, timeout)
+        return self._elicit(message, form, timeout, key)
 
     @returns_question
-    async def _elicit(self, message: str, form: Any, timeout: float | None) -> Elicited[Any]:
-        question: Question[Elicited[Any]] = Question.elicit(message, form)
-        return question.read(await self.request(question.method, question.params, timeout=timeout))
+    async def _elicit(self, message: str, form: Any, timeout: float | None, key: str | None) -> Elicited[Any]:
+        question = _elicitation(message, form, None)
+        return question.read(await self.request(question.method, question.params, timeout=timeout, key=key))
 
     @returns_question
     async def elicit_url(
-        self, message: str, url: str, elicitation_id: str | None = None, *, timeout: float | None = None
+        self,
+        message: str,
+        url: str,
+        elicitation_id: str | None = None,
+        *,
+        timeout: float | None = None,
+        key: str | None = None,
     ) -> Elicited[str]:
         """Have the user open a page. `{elicitation_id}` in the address is replaced by the elicitation's id, which is made unless it is given.
 
@@ -222,13 +241,13 @@ class ClientRequester:
         reports that.
         """
         question = Question.elicit_url(message, url, new_elicitation_id() if elicitation_id is None else elicitation_id)
-        return question.read(await self.request(question.method, question.params, timeout=timeout))
+        return question.read(await self.request(question.method, question.params, timeout=timeout, key=key))
 
     @returns_question
-    async def roots(self, *, timeout: float | None = None) -> list[Root]:
+    async def roots(self, *, timeout: float | None = None, key: str | None = None) -> list[Root]:
         """The folders or other places that the client works in."""
         question = Question.roots()
-        return question.read(await self.request(question.method, question.params, timeout=timeout))
+        return question.read(await self.request(question.method, question.params, timeout=timeout, key=key))
 
 
 # --- Questions as values: what a context's methods send, and what an `InputRequired` asks for.
@@ -334,15 +353,7 @@ class Question(Generic[T_co]):
     @staticmethod
     def elicit(message: str, form: Any = None, *, key: str | None = None) -> Question[Any]:
         """Have the user fill in a form, as `ctx.elicit` does."""
-        from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
-
-        asked = {"message": message, "requestedSchema": form_of(form)}
-        return Question(
-            "elicitation/create",
-            asked,
-            lambda result: elicited(result, lambda content: parse_answer(form, content)),
-            key,
-        )
+        return _elicitation(message, form, key)
 
     @staticmethod
     def elicit_url(message: str, url: str, elicitation_id: str, *, key: str | None = None) -> Question[Elicited[str]]:
@@ -361,6 +372,15 @@ class Question(Generic[T_co]):
         return Question("roots/list", {}, roots_of, key)
 
 
+def _elicitation(message: str, form: Any, key: str | None) -> Question[Elicited[Any]]:
+    from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
+
+    def read(result: Mapping[str, Any]) -> Elicited[Any]:
+        return elicited(result, lambda content: parse_answer(form, content))
+
+    return Question("elicitation/create", {"message": message, "requestedSchema": form_of(form)}, read, key)
+
+
 def _unread_question(method: str, params: Mapping[str, Any], key: str | None) -> Question[Mapping[str, Any]]:
     return Question(method, params, lambda result: result, key)
 
@@ -374,7 +394,7 @@ class Answers:
         self, responses: Mapping[str, dict[str, Any]] | None = None, recorded: RecordedAnswers | None = None
     ) -> None:
         """`responses` are those of this request, by key; `recorded` gets those that are read, for the next round."""
-        self._responses = {} if responses is None else responses
+        self._responses: Mapping[str, dict[str, Any]] = {} if responses is None else responses
         self._recorded = RecordedAnswers() if recorded is None else recorded
 
     def __repr__(self) -> str:
@@ -408,7 +428,16 @@ class Answers:
     ) -> tuple[T, T2, T3]: ...
 
     @overload
-    def require(self, *questions: Question[Any], state: Any = ...) -> tuple[Any, ...]: ...
+    def require(
+        self,
+        one: Question[Any],
+        two: Question[Any],
+        three: Question[Any],
+        four: Question[Any],
+        /,
+        *more: Question[Any],
+        state: Any = ...,
+    ) -> tuple[Any, ...]: ...
 
     def require(self, *questions: Question[Any], state: Any = None) -> Any:
         """The answers to these questions. Raises `InputRequired` for those that the client has not answered: then the call ends with them.

@@ -1,21 +1,25 @@
 """A task's process: runs the task's worker, decides once how the task ends, and writes its record.
 
 The worker is linked to it and sends it `JobReply` or `JobError`. Sessions send it `AwaitTask` and `CancelTask`; the
-handler's questions ask it for a route to the peer. It stops when the task has ended and its worker is gone; the
-record outlives it. If it dies earlier, for any reason, `on_exit` records that the task has failed.
+handler's questions ask it for a route to the peer, and stand in the record until one of them answers. Requests of the
+stateless era call `created`, `take_answers` and `questions_shown`. It stops when the task has ended and its worker is
+gone; the record outlives it. If it dies earlier, for any reason, `on_exit` records that the task has failed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.jsonrpc import encode_notification, encode_result
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.input_required import QUESTION_METHODS, missing_capability_error, required_capabilities
+from greenroom.protocol.jsonrpc import encode, encode_notification, encode_result
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
+    CallTimeout,
     Continue,
     Crash,
     Down,
@@ -27,6 +31,7 @@ from greenroom.supervision import (
     Shutdown,
     Stop,
     TaskSupervisor,
+    link,
     monitor,
     send_after,
 )
@@ -54,7 +59,9 @@ from .task_record import (
     cancel_outcome,
     crash_outcome,
     error_outcome,
+    input_request,
     reply_outcome,
+    session_params,
     task_created_result,
     with_related_task,
 )
@@ -66,7 +73,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .company import Company
-    from .task_record import TaskRecord, TaskSpec, TaskStatus
+    from .task_record import TaskRecord, TaskSpec
     from .worker_interfaces import SessionFacts
 
 _START_WORK, _TIMEOUT_OVER, _LIFETIME_OVER, _RETRY_ORIGIN = object(), object(), object(), object()
@@ -103,9 +110,7 @@ class TaskProcess(GenServer):
         self._peer_channel: TaskChannel | None = None
         self._waiters: list[AwaitTask] = []
         self._session_monitors: dict[Monitor, Pid | None] = {}
-        self._waiting_questions: dict[int, Caller[Any] | None] = {}
-        self._asked_sessions: dict[int, Ref[Any]] = {}
-        self._count = 0
+        self._questions: dict[int, TaskQuestion] = {}
         self._worker: Pid | None = None
         self._worker_monitor: Monitor | None = None
         self._worker_exit_reason: Shutdown = CANCELLED
@@ -129,13 +134,13 @@ class TaskProcess(GenServer):
             self.record = error_outcome(refusal).apply_to(
                 self.record, self._tasks.now()
             )  # so that `on_exit` has nothing to do
-            if spec is not None:
+            if spec is not None and spec.session is not None:
                 spec.session.send(JobError(spec.key, refusal))
             return Stop(NORMAL)
         self._set_timer(self._company.settings.task_lifetime, _LIFETIME_OVER)
         if self._origin is not None:
             self._watch(self._origin)
-        if spec is not None:
+        if spec is not None and spec.session is not None:
             spec.session.send(
                 JobReply(
                     spec.key,
@@ -145,12 +150,22 @@ class TaskProcess(GenServer):
         self._announce()
         return None if spec is None else await self._start_job(spec)
 
+    def created(self) -> CreatedTask:
+        """The task, once its record is safe. The process of a record that could not be kept ends instead."""
+        return CreatedTask(self.record, self._peer_channel)
+
     async def _start_job(self, spec: TaskSpec) -> Stop | None:
-        """Start a worker. A monitor reports its end, even if it dies before its first step."""
+        """Start a worker, or take over the one that runs. A monitor reports its end, even if it dies before its first step."""
         company = self._company
+        if spec.running is not None:
+            self.cancelled = spec.running.cancelled
         peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled)
         self._peer_channel = peer_channel
         self._update_route()
+        if spec.running is not None:
+            link(spec.running.worker)
+            self._on_worker_started(spec, spec.running.worker)
+            return None
         request = spec.request
         job = Job(
             0,
@@ -166,17 +181,21 @@ class TaskProcess(GenServer):
         )
         args = (company.work, job)
         try:
-            self._worker = await company.workers.within(None).call(
+            worker = await company.workers.within(None).call(
                 TaskSupervisor.begin_job, run_job, args, (self.pid,), "temporary"
             )
         except Exception as error:  # noqa: BLE001 - any error of starting fails the task
             self.report_unexpected("worker", f"a task's work could not be begun: {error}")
             busy = McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
             return await self._finish(error_outcome(busy))
-        self._worker_monitor = monitor(self._worker)
+        self._on_worker_started(spec, worker)
+        return None
+
+    def _on_worker_started(self, spec: TaskSpec, worker: Pid) -> None:
+        self._worker = worker
+        self._worker_monitor = monitor(worker)
         if spec.timeout is not None:
             self._set_timer(spec.timeout, _TIMEOUT_OVER)
-        return None
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
         """Runs however the process ended: a task without an end has failed."""
@@ -187,6 +206,7 @@ class TaskProcess(GenServer):
             self.record = ending.apply_to(self.record, self._tasks.now())
             self._log()
             self._tasks.save(self.record)
+            self._tasks.watchers.announce(self.record)
             self.cancelled.set(STOPPED)
             self._cancel_questions()
             self._announce()
@@ -203,11 +223,10 @@ class TaskProcess(GenServer):
             return super().handle_call(request, caller)  # type: ignore[return-value]
         if self.record.terminal:
             raise Reject(NoStream("the task is over, so the client cannot be asked on its behalf"))
-        self._set_status("input_required")
         self._on_route_request(request, caller)
         return NoReply()
 
-    def handle_info(self, message: Any) -> Any:
+    def handle_info(self, message: Any) -> Any:  # noqa: PLR0912 - one line for each message there is
         """Handle the messages of workers, sessions, the program and timers."""
         match message:
             case JobReply(body=body):
@@ -231,10 +250,11 @@ class TaskProcess(GenServer):
                 self._waiters = [each for each in self._waiters if (each.pid, each.key) != (pid, key)]
                 self._update_route()
             case QuestionSettled(number):
-                self._waiting_questions.pop(number, None)
-                self._asked_sessions.pop(number, None)
-                if not self._waiting_questions:
-                    self._set_status("working")
+                self._stop_timer(TaskQuestionTimeout(number))
+                if self._questions.pop(number, None) is not None:
+                    self._note_questions()
+            case TaskQuestionTimeout(number):
+                self._on_question_timeout(number)
             case TaskUpdate(message=text):
                 self._update(text)
             case _ if message is _RETRY_ORIGIN:
@@ -317,13 +337,6 @@ class TaskProcess(GenServer):
 
     # --- the record
 
-    def _set_status(self, status: TaskStatus) -> None:
-        if self.record.terminal or self.record.status == status:
-            return
-        self.record = self.record.with_status(status, self._tasks.now(), self.record.message)
-        self._tasks.save(self.record)
-        self._announce()
-
     def _update(self, text: str | None) -> None:
         if not self.record.terminal:
             now = max(self._tasks.now(), self.record.updated)
@@ -336,17 +349,68 @@ class TaskProcess(GenServer):
         if safe is not None:
             await safe
 
-    def _announce(self) -> None:
-        if self._announces and self._origin is not None:
+    def _announce(self, *, in_session: bool = True) -> None:
+        """Announce the record to the requests that watch it, and its status in the session that asked for the task."""
+        self._tasks.watchers.announce(self.record)
+        if in_session and self._announces and self._origin is not None:
             self._origin.send(
                 PeerNotification(None, encode_notification("notifications/tasks/status", self.record.to_wire()))
             )
 
     def _set_timer(self, seconds: float, message: object) -> None:
-        before = self._timers.get(message)
-        if before is not None:
-            before.cancel()
+        self._stop_timer(message)
         self._timers[message] = send_after(seconds, self.pid, message)
+
+    def _stop_timer(self, message: object) -> None:
+        timer = self._timers.pop(message, None)
+        if timer is not None:
+            timer.cancel()
+
+    # --- questions: each stands in the record until it is settled, and goes to a session as soon as there is a route.
+    # The first answer counts, whichever way it comes.
+
+    def take_answers(self, answers: Mapping[str, dict[str, Any]]) -> None:
+        """Answer the open questions with these keys. Others are ignored: they were answered already, or never asked."""
+        for question in self._questions.values():
+            answer = answers.get(question.asked.input_key)
+            if answer is None or question.answer is not None:
+                continue
+            question.answer = answer
+            if question.caller is not None:
+                question.caller.reply(PeerAnswer(answer))
+                question.caller = None
+            elif question.session is not None:
+                # The session takes its question back; the asker then comes here again, and gets the answer.
+                question.session.send(TaskQuestionsWithdrawn(self.record.id, question.asked.number))
+        self._note_questions()
+
+    def questions_shown(self) -> None:
+        """The peer has been shown the open questions: their timeouts begin now."""
+        for number, question in self._questions.items():
+            timer, seconds = TaskQuestionTimeout(number), question.asked.timeout
+            if question.caller is not None and seconds is not None and timer not in self._timers:
+                self._set_timer(seconds, timer)
+
+    def _on_question_timeout(self, number: int) -> None:
+        question = self._questions.get(number)
+        if question is not None and question.caller is not None:  # else a session has the question, and a clock
+            asked = question.asked
+            question.caller.fail(CallTimeout(asked.timeout or 0.0, "the client", f"answer {asked.method}"))
+            question.caller = None
+
+    def _note_questions(self) -> None:
+        """Write the open questions into the record."""
+        if self.record.terminal:
+            return
+        before = self.record
+        unanswered = [each.asked for each in self._questions.values() if each.answer is None]
+        requests = {asked.input_key: msgspec.Raw(asked.request) for asked in unanswered}
+        after = before.with_questions(requests, self._tasks.now())
+        if after.input_requests == before.input_requests:
+            return
+        self.record = after
+        self._tasks.save(after)
+        self._announce(in_session=after.status != before.status)
 
     # --- routes: the sessions through which the task can reach its peer.
     # A call that waits for the result comes first, since its stream is open. The origin's general stream comes last,
@@ -393,11 +457,14 @@ class TaskProcess(GenServer):
 
     def _on_route_request(self, need: RouteRequest, caller: Caller[Any]) -> None:
         """Find a route for a question; the route on which it `failed` is not used again."""
-        number, failed = need
-        if number is None:
-            self._count += 1
-            number = self._count
-        self._waiting_questions[number] = caller
+        question, failed = self._questions.get(need.number), need.failed
+        if question is None:
+            question = self._questions[need.number] = TaskQuestion(need)
+            self._note_questions()
+        if question.answer is not None:
+            caller.reply(PeerAnswer(question.answer))
+            return
+        question.caller, question.session = caller, None
         if failed is not None and failed.key is None:
             self._origin_unreachable = True
             self._set_timer(self._company.settings.task_poll, _RETRY_ORIGIN)
@@ -411,21 +478,22 @@ class TaskProcess(GenServer):
         route = self._best_route()
         if route is None or (route.key is None and self._origin_unreachable):
             return
-        for number, caller in self._waiting_questions.items():
-            if caller is not None:
-                self._waiting_questions[number] = None
-                self._asked_sessions[number] = route.session
-                caller.reply((number, route))
+        for question in self._questions.values():
+            if question.caller is not None:
+                question.caller.reply(route)
+                question.caller, question.session = None, route.session
 
     def _cancel_questions(self) -> None:
         """Cancel the open questions."""
-        for caller in self._waiting_questions.values():
-            if caller is not None:
-                caller.fail(NoStream("the task is over"))
-        for session in {session.pid: session for session in self._asked_sessions.values()}.values():
+        asked: dict[Pid | None, Ref[Any]] = {}
+        for question in self._questions.values():
+            if question.caller is not None:
+                question.caller.fail(NoStream("the task is over"))
+            elif question.session is not None:
+                asked[question.session.pid] = question.session
+        for session in asked.values():
             session.send(TaskQuestionsWithdrawn(self.record.id))
-        self._waiting_questions.clear()
-        self._asked_sessions.clear()
+        self._questions.clear()
 
 
 # --- The peer channel of a task: it lasts as long as the task, whichever of its owner's sessions listens.
@@ -442,12 +510,44 @@ class QuestionRoute(NamedTuple):
 
 
 class RouteRequest(NamedTuple):
-    """A request for a route for a question. The reply is the question's number and a `QuestionRoute`, once there is one."""
+    """A question that needs a route. The reply is a `QuestionRoute`, or a `PeerAnswer` if that comes first."""
 
-    number: int | None = None
-    """The number of a question that could not be asked…"""
+    number: int
+    """The question's number: a task never uses one twice."""
+    method: str
+    request: bytes
+    """Its method and params, as they stand in the record."""
+    timeout: float | None
     failed: QuestionRoute | None = None
-    """…on this route."""
+    """The route on which it could not be asked."""
+
+    @property
+    def input_key(self) -> str:
+        """The question's key in the record."""
+        return f"question-{self.number}"
+
+
+class PeerAnswer(NamedTuple):
+    """The peer's answer, which came by `tasks/update`."""
+
+    result: dict[str, Any]
+
+
+@dataclass(slots=True)
+class TaskQuestion:
+    """A question that is not settled. Its asker waits here (`caller`), or has asked a session."""
+
+    asked: RouteRequest
+    caller: Caller[Any] | None = None
+    session: Ref[Any] | None = None
+    answer: dict[str, Any] | None = None
+    """The answer that came while a session had the question."""
+
+
+class TaskQuestionTimeout(NamedTuple):
+    """The peer has not answered the question that it was shown."""
+
+    number: int
 
 
 class QuestionSettled(NamedTuple):
@@ -456,13 +556,22 @@ class QuestionSettled(NamedTuple):
     number: int
 
 
+class CreatedTask(NamedTuple):
+    """A task whose record is safe, and the peer channel of its worker."""
+
+    record: TaskRecord
+    peer_channel: TaskChannel | None
+
+
 class TaskChannel:
     """The peer channel of one task."""
 
-    __slots__ = ("_cancelled", "_facts", "_id", "_task_process", "queued", "route")
+    __slots__ = ("_cancelled", "_count", "_facts", "_id", "_mute", "_task_process", "queued", "route")
 
     def __init__(self, task_process: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
-        """Messages after the end of the task reach no peer."""
+        """Messages after the end of the task reach no peer. In the stateless era, a task has questions and a status, and no messages."""
+        self._mute = facts.dialect.is_stateless
+        self._count = 0
         self._task_process = task_process
         self._id = id
         self._facts = facts
@@ -486,21 +595,44 @@ class TaskChannel:
     def touch(self, ahead: float = 0.0) -> None:
         """No-op: a task may be silent."""
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-        """Ask the peer. The timeout starts when the question is sent: a peer that polls has to come by first."""
-        refused = capability_error(method, params, self._facts.version, self._facts.client_capabilities)
-        if refused is not None:
-            raise refused
-        params = with_related_task(params, self._id)
-        number, route = await self._task_process.within(None).ask(RouteRequest())
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        timeout: float | None,
+        key: str | None = None,  # noqa: ARG002 - a session numbers its questions
+    ) -> dict[str, Any]:
+        """Ask the peer. The timeout starts when the question is sent or shown: a peer that polls has to come by first."""
+        self._check(method, params)
+        self._count += 1
+        number = self._count
+        need = RouteRequest(number, method, encode(input_request(method, params)), timeout)
+        params = session_params(params, self._id)
         try:
             while True:
+                found = await self._task_process.within(None).ask(need)
+                if isinstance(found, PeerAnswer):
+                    return found.result
                 try:
-                    return await ask_session(route.session, AskPeer(route.key, method, params, timeout, self._id))
+                    return await ask_session(
+                        found.session, AskPeer(found.key, method, params, timeout, self._id, number)
+                    )
                 except (NoStream, ProcessExited):
-                    number, route = await self._task_process.within(None).ask(RouteRequest(number, route))
+                    need = need._replace(failed=found)
         finally:
             self._task_process.send(QuestionSettled(number))
+
+    def _check(self, method: str, params: Mapping[str, Any]) -> None:
+        """Refuse a question that the peer must not be asked."""
+        facts = self._facts
+        if facts.dialect.is_stateless:
+            if method not in QUESTION_METHODS:
+                raise LocalProtocolError(f"{method} cannot be asked: only {', '.join(sorted(QUESTION_METHODS))}")
+            needed = required_capabilities(method, params, facts.client_capabilities)
+            if needed is not None:
+                raise missing_capability_error(needed, method)
+        elif (refused := capability_error(method, params, facts.version, facts.client_capabilities)) is not None:
+            raise refused
 
     def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - no peer waits for its answer
         """False: a task has no stream of its own."""
@@ -508,7 +640,7 @@ class TaskChannel:
 
     def _notify(self, body: bytes, level: str | None = None) -> bool:
         route = self.route
-        if route is None or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES:
+        if self._mute or route is None or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES:
             return False
         if not route.session.send(PeerNotification(route.key, body, level, self)):
             return False

@@ -469,7 +469,13 @@ class _NoPeerChannel:
     def touch(self, ahead: float = 0.0) -> None:
         """No-op: a local call may be silent."""
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:  # noqa: ARG002
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],  # noqa: ARG002 - there is no peer
+        timeout: float | None,  # noqa: ARG002 - same
+        key: str | None = None,  # noqa: ARG002 - same
+    ) -> dict[str, Any]:
         """Refuse: there is no peer to ask."""
         raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
 

@@ -127,7 +127,9 @@ class PeerChannel(Protocol):
         """Restart the call's `call_timeout`, `ahead` seconds from now, for a report that is not sent to the peer."""
         ...
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def ask(
+        self, method: str, params: Mapping[str, Any], timeout: float | None, key: str | None = None
+    ) -> dict[str, Any]:
         """Send a request to the peer and wait for its result.
 
         Raises `McpError` (what the peer answered, or that it has not declared the capability) and `CallTimeout`.
@@ -183,12 +185,11 @@ class Job:
 class TaskStarter(Protocol):
     """Makes a running call a task."""
 
-    async def start(self, job: Job, worker: Pid) -> PeerChannel:
+    async def start(self, job: Job, worker: Pid) -> PeerChannel | None:
         """Have a task take the job over from its call, which is answered with the task. Raises `McpError`: then the call goes on.
 
-        Returns the peer channel of the task.
+        Returns the peer channel of the task; None if the call stays one.
         """
-        ...
 
 
 class CallBecameTask(NamedTuple):

@@ -102,9 +102,11 @@ class RemoteCall:
             each.cancel()
         self.caller.reply(outcome)
 
-    def ask(self, asker: Caller[Any], method: str, params: dict[str, Any], timeout: float | None) -> None:
+    def ask(
+        self, asker: Caller[Any], method: str, params: dict[str, Any], timeout: float | None, key: str | None
+    ) -> None:
         """Send a request to the peer in the job's own process, whose end cancels it."""
-        task = answer_in_task(asker, self.job.peer_channel.ask(method, params, timeout), self._context)
+        task = answer_in_task(asker, self.job.peer_channel.ask(method, params, timeout, key), self._context)
         self._questions.add(task)
         task.add_done_callback(self._questions.discard)
 

@@ -381,9 +381,11 @@ class RemoteChannel:
             self._touched = now
             self._home.send([TOUCH, self._call])
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def ask(
+        self, method: str, params: Mapping[str, Any], timeout: float | None, key: str | None = None
+    ) -> dict[str, Any]:
         """Send a request to the peer, and wait for its result."""
-        asked = [self._call, method, dict(params), timeout]
+        asked = [self._call, method, dict(params), timeout, key]
         result: dict[str, Any] = await self._home.within(None).ask(asked)
         return result
 

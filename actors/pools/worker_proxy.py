@@ -179,10 +179,11 @@ class WorkerProxy(GenServer):
     def handle_call(self, request: Any, caller: Caller[Any]) -> Any:
         """A handler asks the peer."""
         match request, self._front():
-            case [[int() as number_asked, str() as method, params, timeout], RemoteCall(number=number) as front] if (
-                number_asked == number
-            ):
-                front.ask(caller, method, params, timeout)
+            case [
+                [int() as number_asked, str() as method, params, timeout, key],
+                RemoteCall(number=number) as front,
+            ] if number_asked == number:
+                front.ask(caller, method, params, timeout, key)
                 return NoReply()
             case _:
                 return super().handle_call(request, caller)

@@ -25,9 +25,10 @@ from inspect import signature, unwrap
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 from weakref import WeakSet
 
-from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef
+from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef, announced_scopes
 from greenroom.actors.company import Company
 from greenroom.actors.context import Context
+from greenroom.actors.extensions import Extension
 from greenroom.actors.pools.handler_spec import stop_import_in_worker
 from greenroom.actors.session_supervisor import count_sessions
 from greenroom.actors.settings import Settings
@@ -112,6 +113,7 @@ class Server(Decorators):
         task_store: TaskStore | None = None,
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
+        extensions: Sequence[Extension] = (),
     ) -> None:
         """`settings` has all settings; arguments given beside it take precedence. `hooks` are called for sessions.
 
@@ -120,6 +122,8 @@ class Server(Decorators):
 
         Lookups in the company's registry wait for `wait_for`: the name of a process, an event, or any awaitable. Tasks are lost when the program
         ends, unless a `task_store` keeps them: `SqliteTasks("tasks.db")`.
+
+        `extensions` add methods to the protocol: see `Extension`.
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise ConfigError(f"settings must be Settings(…), not {settings!r}")
@@ -134,7 +138,9 @@ class Server(Decorators):
         given = {word: value for word, value in fields.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
         self._auth_gate = auth_gate_of(auth, required_scopes)
-        self._catalogue = CatalogueRef()
+        self._catalogue = catalogue = CatalogueRef()
+        if self._auth_gate is not None:
+            self._auth_gate.operation_scopes = lambda headers: announced_scopes(headers, catalogue.current)
         self.registry = Registrations(self._catalogue, self._changed)
         self.company = Company(
             self.settings, catalogue_ref=self._catalogue, hooks=hooks, wait_for=wait_for, task_store=task_store
@@ -153,6 +159,8 @@ class Server(Decorators):
         self._extra_children: list[ChildSpec[Any]] = []
         """Further children beside the company's listeners."""
         self._guest_listeners: list[GuestListener] = []
+        for extension in extensions:
+            self.extend(extension)
 
     def __repr__(self) -> str:
         return f"<Server {self.settings.name}>"
@@ -207,6 +215,25 @@ class Server(Decorators):
         """The registered lifespans: name and module."""
         found = [unwrap(each) for each in self._lifespans]
         return [(getattr(each, "__name__", repr(each)), getattr(each, "__module__", "")) for each in found]
+
+    # --- extensions of the protocol
+
+    def extend(self, extension: Extension) -> None:
+        """Add an extension, as `Server(extensions=[…])` does. Raises `RegistrationError` for one that is there, or whose methods are."""
+        if not isinstance(cast("object", extension), Extension):
+            raise ConfigError(
+                f'an extension is a value of its own: write Extension("com.example/notes"), not {extension!r}'
+            )
+        self._catalogue.write(lambda catalogue: catalogue.extended(extension))
+        extension.attach(self.registry)
+
+    def skills(
+        self, *folders: str | PathLike[str], scopes: Collection[str] = (), refresh: float = 1.0, ttl: float = 0.0
+    ) -> None:
+        """Serve the skills in these folders: each folder with a `SKILL.md` is one, and all its files are resources. See `Skills`."""
+        from greenroom.actors.skills import Skills  # noqa: PLC0415 - few servers have any
+
+        self.extend(Skills(*folders, scopes=scopes, refresh=refresh, ttl=ttl))
 
     # --- running
 
@@ -641,7 +668,13 @@ class _PeerChannel:
     def touch(self, ahead: float = 0.0) -> None:
         """Do nothing: there is no call with an idle timeout."""
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        timeout: float | None,
+        key: str | None = None,  # noqa: ARG002 - a session numbers its questions
+    ) -> dict[str, Any]:
         """Send a request and wait for its result."""
         return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
 

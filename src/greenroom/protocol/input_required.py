@@ -89,6 +89,10 @@ class RetryFields(NamedTuple):
     state: str | None
 
 
+NO_RETRY: Final = RetryFields(None, None)
+"""The fields of a first request."""
+
+
 def read_responses(params: Mapping[str, Any]) -> RetryFields:
     """The responses and the state in the params of a request. Raises `McpError` (-32602) for malformed ones.
 
@@ -401,13 +405,18 @@ class InputRequired(GreenroomError):
     """
 
     def __init__(self, *questions: InputQuestion, state: Any = None) -> None:
-        """`state` is any JSON value; the client can neither read nor change it."""
+        """`state` is any JSON value; the client can neither read nor change it.
+
+        Raises `LocalProtocolError` for what no client would accept, and for two questions with one key.
+        """
         super().__init__(*questions)
         self.questions = questions
         try:
             self.state = to_jsonable(state)
         except TypeError as error:
             raise LocalProtocolError(f"the state of an InputRequired must be a JSON value: {error}") from None
+        self.asked: list[tuple[str, Mapping[str, Any]]] = [(each.method, each.wire_params) for each in questions]
+        """Method and params of each question."""
         keys = [check_key(question.key) for question in questions]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
@@ -415,11 +424,6 @@ class InputRequired(GreenroomError):
 
     def __str__(self) -> str:
         return f"the client has to answer first: {', '.join(each.key for each in self.questions) or 'nothing'}"
-
-    @property
-    def asked(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Method and params of each question."""
-        return [(each.method, each.wire_params) for each in self.questions]
 
     def to_wire(  # noqa: PLR0913 - each is another fact
         self,

@@ -107,7 +107,9 @@ class RecordingChannel:
     def touch(self, ahead: float = 0.0) -> None:
         self.touches += 1
 
-    async def ask(self, method: str, params: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def ask(
+        self, method: str, params: Mapping[str, Any], timeout: float | None, key: str | None = None
+    ) -> dict[str, Any]:
         self.asked.append((method, params, timeout))
         answer = self.answers[method]
         if isinstance(answer, Exception):
