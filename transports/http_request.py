@@ -15,7 +15,7 @@ from greenroom.errors import ConfigError
 from greenroom.protocol import sse
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode_error
-from greenroom.protocol.mirrored_headers import METHOD_HEADER, NAME_HEADER, PARAMETER_PREFIX, is_mirrored_header
+from greenroom.protocol.mirrored_headers import is_mirrored_header
 from greenroom.supervision import visible as shown
 
 from .http_config import ANY, LOOPBACK_NAMES
@@ -43,7 +43,7 @@ _ORIGIN: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#@\s]+)", re.ASCII | re
 _HOST: Final = re.compile(r"(\[[0-9a-f:.%]+\]|[^:\[\]/?#@\s,]+)(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_MIRRORED_NAME: Final = re.compile(rf"{METHOD_HEADER}|{NAME_HEADER}|{PARAMETER_PREFIX}{_NAME.pattern}")
+_MIRRORED_NAME: Final = re.compile(r"mcp-method|mcp-name|mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+")
 _SINGLE: Final = frozenset(
     {
         "authorization",

@@ -54,6 +54,8 @@ _INTEGER: Final = re.compile(r"(-?(?:0|[1-9][0-9]{0,15}))(?:\.0+)?")
 _MIRRORED_TYPES: Final = ("string", "integer", "boolean")
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _LONGEST_SHOWN: Final = 60
+_MOST_PLACES: Final = 2_000
+"""How many subschemas an annotated schema may have: a foreign one is searched on the event loop, in 25 ms at most."""
 
 
 class HeaderMismatch(McpError):
@@ -291,15 +293,15 @@ def header_plan_of(input_schema: Any, *, ours: bool = False) -> HeaderPlan | Non
     """
     if not _is_annotated(input_schema):
         return None
-    from .schema_compiler import MOST_NODES, Subschema, subschemas_of  # noqa: PLC0415 - few tools have annotations
+    from .schema_compiler import Subschema, subschemas_of  # noqa: PLC0415 - few tools have annotations
 
     found: dict[str, MirroredParameter] = {}
     # Each subschema, with the names of the properties that lead to it; None where anything else leads to it.
     places: list[tuple[Subschema, tuple[str, ...] | None]] = [(Subschema((), input_schema), ())]
     for place, names in places:  # the list grows
-        if len(places) > MOST_NODES:
+        if len(places) > _MOST_PLACES:
             raise BadHeaderAnnotation(
-                f"{ANNOTATION} is in a schema that is too large: it has more than {MOST_NODES} subschemas"
+                f"{ANNOTATION} is in a schema that is too large: it has more than {_MOST_PLACES} subschemas"
             )
         if ANNOTATION in place.schema:
             parameter = _mirrored_parameter(place, names, ours=ours)
@@ -334,7 +336,7 @@ def _mirrored_parameter(place: Subschema, names: tuple[str, ...] | None, *, ours
     if not names:
         raise BadHeaderAnnotation(
             f"{path_text(place.path) or 'the root of the schema'}: {ANNOTATION} has no effect here: annotate a property that is reached "
-            "through `properties` alone, not through items, anyOf, $ref, $defs and the like"
+            "through `properties` alone, not through items, anyOf (which `| None` becomes), $ref, $defs and the like"
         )
     where, name, kind = path_text(names), place.schema[ANNOTATION], place.schema.get("type")
     if not isinstance(name, str) or _TOKEN.fullmatch(name) is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import pytest
+from pydantic import Field, SecretStr
 
 from greenroom.actors.catalogue import Catalogue, CatalogueRef, NotFound, RegistrationError
 from greenroom.actors.catalogue_entries import (
@@ -406,3 +408,86 @@ def test_a_failed_change_leaves_the_catalogue_as_it_was() -> None:
 
 def test_errors_name_the_missing_entry() -> None:
     assert str(NotFound("resource_template", "x")) == "there is no resource template 'x'"
+
+
+# --- x-mcp-header
+
+REGION = {"x-mcp-header": "Region"}
+
+
+async def query(sql: str, region: Annotated[str, msgspec.Meta(extra_json_schema=REGION)] = "eu") -> None: ...
+async def count(
+    number: Annotated[int, Field(description="how many", json_schema_extra={"x-mcp-header": "N"})],
+) -> None: ...
+async def literal(
+    region: Annotated[Literal["eu", "us"], msgspec.Meta(extra_json_schema={**REGION, "type": "string"})],
+) -> None: ...
+async def optional(region: Annotated[str | None, msgspec.Meta(extra_json_schema=REGION)] = None) -> None: ...
+async def untyped(region: Annotated[Literal["eu", "us"], msgspec.Meta(extra_json_schema=REGION)]) -> None: ...
+async def amount(price: Annotated[float, msgspec.Meta(extra_json_schema=REGION)]) -> None: ...
+async def secret(key: Annotated[SecretStr, Field(json_schema_extra=REGION)]) -> None: ...
+
+
+@dataclass
+class Place:
+    region: Annotated[str, msgspec.Meta(extra_json_schema=REGION)]
+
+
+async def nested(place: Place) -> None: ...
+
+
+@pytest.mark.row("26-P5")
+@pytest.mark.parametrize(
+    ("function", "header", "path"),
+    [
+        (query, "Mcp-Param-Region", ("region",)),
+        (count, "Mcp-Param-N", ("number",)),
+        (literal, "Mcp-Param-Region", ("region",)),
+    ],
+)
+def test_a_parameter_is_mirrored_by_its_type_hint(function: Any, header: str, path: tuple[str, ...]) -> None:
+    entry = tool_entry("t", function)
+    assert entry.header_plan is not None
+    (mirrored,) = entry.header_plan.parameters
+    assert (mirrored.spelled, mirrored.path) == (header, path)
+    assert f"mcp-param-{entry.wire['inputSchema']['properties'][path[0]]['x-mcp-header'].lower()}" == mirrored.header
+
+
+@pytest.mark.row("26-P5")
+def test_a_parameter_is_mirrored_by_a_written_schema() -> None:
+    inner = {"type": "object", "properties": {"region": {"type": "string", **REGION}}}
+    written = {"type": "object", "properties": {"where": inner}}
+    entry = tool_entry("t", hello, ToolOptions(input_schema={**written, "properties": {**written["properties"]}}))
+    assert entry.header_plan is not None
+    assert [each.path for each in entry.header_plan.parameters] == [("where", "region")]
+    assert entry.wire["inputSchema"] == written
+    assert tool_entry("t", hello).header_plan is None
+
+
+@pytest.mark.row("26-P5")
+@pytest.mark.parametrize(
+    ("function", "schema", "say"),
+    [
+        (optional, None, "not through items, anyOf (which `| None` becomes)"),
+        (untyped, None, 'write one of these as "type" beside the annotation'),
+        (amount, None, "its type is 'number'"),
+        (nested, None, "through `properties` alone"),
+        (secret, None, "key: it is a secret"),
+        (hello, {"name": {"type": "string", "x-mcp-header": "My Region"}}, "name: x-mcp-header is the end of"),
+        (hello, {"name": {"type": "number", "x-mcp-header": "A"}}, "its type is 'number'"),
+        (hello, {"name": {"items": {"type": "string", "x-mcp-header": "A"}}}, "name.items: x-mcp-header has no effect"),
+        (
+            hello,
+            {"name": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}},
+            "b: the x-mcp-header of name is the same",
+        ),
+    ],
+)
+def test_a_wrong_annotation_is_refused_with_what_to_write_instead(
+    function: Any, schema: dict[str, Any] | None, say: str
+) -> None:
+    written = None if schema is None else {"type": "object", "properties": schema}
+    with pytest.raises(RegistrationError) as refused:
+        tool_entry("t", function, ToolOptions(input_schema=written))
+    assert say in str(refused.value)
+    assert str(refused.value).startswith("tool 't': ")

@@ -80,6 +80,8 @@ def check(data: bytes) -> None:
     accepted = checks.accepted_types(headers.get("accept", ""))
     assert len(set(accepted)) == len(accepted) <= 2
     checks.is_json(headers.get("content-type"))
+    for value in headers.values():
+        safe(checks.preflight_headers(("POST",), (), {"origin": "null", "access-control-request-headers": value}))
     for name, value in headers.items():
         try:
             safe([checks.checked_header(name, value)])

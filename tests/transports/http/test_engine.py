@@ -202,6 +202,37 @@ async def test_a_preflight_is_answered() -> None:
     assert (response.status, response.headers) == (204, {"allow": "POST, GET, DELETE, OPTIONS"})
 
 
+@pytest.mark.row("26-P9")
+async def test_a_preflight_of_a_page_may_ask_for_mirrored_headers() -> None:
+    asked = {"origin": "http://localhost:3000", "access-control-request-headers": "content-type,mcp-method,mcp-param-a"}
+    response = await EngineDriver().ask("OPTIONS", headers=asked)
+    allowed = response.headers["access-control-allow-headers"].split(", ")
+    assert allowed[-2:] == ["mcp-method", "mcp-param-a"]
+    assert "*" not in response.headers["access-control-allow-headers"]
+    foreign = await EngineDriver().ask("OPTIONS", headers={**asked, "origin": "https://evil.example"})
+    assert (foreign.status, "access-control-allow-headers" in foreign.headers) == (403, False)
+
+
+@pytest.mark.row("26-P2")
+async def test_a_client_with_a_session_may_send_a_mirrored_header_twice_or_wrong() -> None:
+    driver = EngineDriver()
+    plain, doubled = RecordedResponse(), RecordedResponse()
+    kept = [("host", "127.0.0.1:9090"), ("accept", BOTH), ("content-type", "application/json")]
+    mirrored = [
+        ("Mcp-Name", "a"),
+        ("mcp-name", "b"),
+        ("Mcp-Method", "tools/call"),
+        ("mcp-method", ""),
+        ("mcp-param-a", "\x85"),
+    ]
+    body = json.dumps(HELLO).encode()
+    await handle("POST", "/mcp", kept, body, plain, driver.engine)
+    await handle("POST", "/mcp", [*kept, *mirrored], body, doubled, driver.engine)
+    assert doubled.headers.pop("mcp-session-id") != plain.headers.pop("mcp-session-id")
+    assert (doubled.status, doubled.headers, doubled.body) == (plain.status, plain.headers, plain.body)
+    assert plain.status == 200
+
+
 # --- authentication
 
 

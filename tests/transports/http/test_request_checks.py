@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.protocol.mirrored_headers import HeaderMismatch, HeaderPlan, MirroredParameter, decode_header_value
 from greenroom.transports import http_request as checks
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_request import EVENTS, JSON, AllowedHosts, AllowedOrigins
@@ -190,3 +191,76 @@ def test_no_text_crashes_a_check(text: str) -> None:
     checks.accepted_types(text)
     checks.is_json(text)
     assert text == "null" or checks.parse_origin(text) is None or "://" in text
+
+
+# --- mirrored headers
+
+
+@pytest.mark.row("26-P2")
+@pytest.mark.parametrize("name", ["Mcp-Method", "mcp-name", "MCP-PARAM-REGION", b"Mcp-Param-A"])
+def test_a_mirrored_header_that_came_twice_equals_nothing(name: str | bytes) -> None:
+    key = (name.decode() if isinstance(name, bytes) else name).lower()
+    for values in (("a", "b"), ("a", "a"), ("", ""), ("a, b", "c")):
+        (folded,) = checks.headers_by_name((name, value) for value in values).values()
+        with pytest.raises(ValueError, match="came twice"):
+            decode_header_value(folded)
+        for body in (folded, ", ".join(values), *values):
+            with pytest.raises(HeaderMismatch):
+                HeaderPlan((MirroredParameter(key, "A", ("a",)),)).check({"a": body}, {key: folded})
+
+
+@pytest.mark.row("26-P2", "26-P7")
+def test_a_mirrored_value_loses_blanks_and_tabs_at_its_edges_and_nothing_else() -> None:
+    assert checks.headers_by_name([("Mcp-Name", " \t a b\t ")]) == {"mcp-name": "a b"}
+    for edge in (b"\xa0", b"\x85", b"\x0b", b"\x1c"):
+        folded = checks.headers_by_name([(b"Mcp-Name", b" a" + edge)])
+        assert folded == {"mcp-name": "a" + edge.decode("latin-1")}
+        assert checks.headers_by_name([(b"Accept", b" a" + edge)]) == {"accept": "a"}
+
+
+ALLOWED = "Content-Type, Accept, Mcp-Session-Id, MCP-Protocol-Version, Last-Event-ID"
+
+
+@pytest.mark.row("26-P9")
+@pytest.mark.parametrize(
+    ("asked", "more"),
+    [
+        (None, ""),
+        ("", ""),
+        ("content-type, mcp-protocol-version, mcp-session-id", ""),
+        ("authorization,x-key,mcp,mcp-,mcp-params-a,mcp-names,x-mcp-name", ""),
+        ("mcp-param-,mcp-param- ,mcp-param-é,mcp-param-a b,mcp-param-a\x00,mcp-param-a\r\nx: y,mcp-param-(", ""),
+        ("content-type,mcp-method,mcp-name,mcp-protocol-version", ", mcp-method, mcp-name"),
+        ("Mcp-Method , \tMCP-NAME", ", mcp-method, mcp-name"),
+        ("mcp-param-region,mcp-param-zone,mcp-param-region", ", mcp-param-region, mcp-param-zone"),
+        ("Mcp-Param-A.b!~", ", mcp-param-a.b!~"),
+        ("*", ""),
+    ],
+)
+def test_a_preflight_allows_the_mirrored_headers_it_asks_for_and_no_others(asked: str | None, more: str) -> None:
+    headers = {"origin": "http://localhost"} | ({} if asked is None else {"access-control-request-headers": asked})
+    answer = dict(checks.preflight_headers(("POST",), ("X-Key",), headers))
+    assert answer["access-control-allow-headers"] == f"{ALLOWED}, X-Key{more}"
+    assert checks.preflight_headers(("POST",), (), {"access-control-request-headers": "mcp-name"}) == (
+        ("allow", "POST"),
+    )
+
+
+@pytest.mark.row("26-P9")
+def test_a_preflight_reads_a_bounded_list_and_allows_no_half_of_a_name() -> None:
+    names = [f"mcp-param-{n:04}" for n in range(10_000)]
+    headers = {"origin": "http://localhost", "access-control-request-headers": ",".join(names)}
+    answer = dict(checks.preflight_headers(("POST",), (), headers))["access-control-allow-headers"]
+    allowed = answer.removeprefix(f"{ALLOWED}, ").split(", ")
+    assert allowed == names[: len(allowed)]
+    assert 250 < len(allowed) < 300
+    headers["access-control-request-headers"] = "mcp-param-" + "a" * 10_000
+    assert dict(checks.preflight_headers(("POST",), (), headers))["access-control-allow-headers"] == ALLOWED
+
+
+@given(st.text(st.characters(codec="latin-1")))
+def test_a_preflight_answers_any_list_of_headers(asked: str) -> None:
+    for name, value in checks.preflight_headers(
+        ("POST",), (), {"origin": "http://localhost", "access-control-request-headers": asked}
+    ):
+        assert checks.checked_header(name, value) == (name, value)
