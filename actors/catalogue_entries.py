@@ -10,7 +10,7 @@ import inspect
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import (
     TYPE_CHECKING,
@@ -39,6 +39,7 @@ from greenroom.protocol.type_schemas import arguments_of, convert_json, filled_a
 from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
 from greenroom.protocol.validation_errors import Mismatch, ProblemReason, ValidationProblem
 
+from .apps import APP_SCHEME, APP_TYPE, AppView, app_of
 from .catalogue import RegistrationError
 from .handler_options import (
     CompletionOptions,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.type_schemas import FunctionArguments
     from greenroom.protocol.validation import Validator
 
+    from .apps import App
     from .catalogue import Kind
     from .handler_options import ListedOptions
 
@@ -84,6 +86,7 @@ class ToolEntry:
     check_output: Validator | None
     as_task: TaskSupport
     scopes: tuple[str, ...] = ()
+    app: App | None = None
     header_plan: HeaderPlan | None = None
     """The parameters that HTTP headers repeat; None for a tool without any."""
 
@@ -101,6 +104,12 @@ class ResourceEntry:
     whole: str | None
     """The parameter that gets the request's params as one dict, if the function has one."""
     scopes: tuple[str, ...] = ()
+    contents_meta: Mapping[str, Any] | None = None
+    """The `_meta` of all its contents."""
+
+    def listed_as(self, wire: Mapping[str, Any]) -> ResourceEntry:
+        """The same entry, shown in lists as this."""
+        return replace(self, wire=wire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +176,16 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         raise RegistrationError(f"{what}: task_support is one of {supports}, not {options.as_task!r}")
     if options.long_running and options.as_task == "forbidden":
         raise RegistrationError(f"{what}: a long_running tool answers with a task, but task_support forbids tasks")
-    for word in ("validate_input", "validate_output", "long_running"):
+    for word in ("validate_input", "validate_output", "long_running", "defer_task"):
         value: Any = getattr(options, word)
-        if not isinstance(value, bool) and (value is not None or word == "long_running"):
+        if not isinstance(value, bool) and (value is not None or word in ("long_running", "defer_task")):
             raise RegistrationError(f"{what}: {word} must be True or False, not {value!r}")
     handler = handler_of(what, function, options)
+    if options.defer_task and (options.as_task == "forbidden" or handler.context is None or handler.pool is not None):
+        raise RegistrationError(
+            f'{what}: with defer_task its handler starts the task: give it task_support="optional" or "required", a parameter ctx '
+            'for ctx.start_task(), and no isolation="process"'
+        )
     try:
         by_hand = None if options.input_schema is None else _checked_schema(what, "input_schema", options.input_schema)
         binder = binder_of(function, handler.context, by_hand)
@@ -183,6 +197,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         header_plan = header_plan_of(binder.schema, ours=True)
     except BadHeaderAnnotation as error:
         raise RegistrationError(f"{what}: {error}") from error
+    app = app_of(what, options.app)
     definition = Tool(
         name=name,
         input_schema=binder.schema,
@@ -191,7 +206,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         output_schema=None if options.long_running else output if returns is None else returns.schema,
         annotations=options.annotations,
         execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
-        **_listed_fields(what, function, options),
+        **_listed_fields(what, function, options, None if app is None else app.to_wire()),
     )
     return ToolEntry(
         name=name,
@@ -205,6 +220,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         check_output=None if output is None or options.validate_output is False else _validator(output),
         as_task=options.as_task,
         scopes=scopes_of(what, options),
+        app=app,
         header_plan=header_plan,
     )
 
@@ -227,16 +243,34 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
             f"{what}: its function needs {', '.join(needed)}, and a resource has no arguments: "
             "make it a template, with these in its URI, or take the context (ctx)"
         )
+    mime_type, shown = _view_of(what, options, handler)
     definition = Resource(
         uri=options.uri,
         name=name,
-        mime_type=options.mime_type,
+        mime_type=mime_type,
         size=options.size,
         annotations=options.annotations,
-        **_listed_fields(what, function, options),
+        **_listed_fields(what, function, options, shown),
     )
     wire, scopes = listed_form(what, definition), scopes_of(what, options)
-    return ResourceEntry(name, handler, options.uri, options.mime_type, wire, whole, scopes)
+    meta = None if shown is None else {"ui": shown}
+    return ResourceEntry(name, handler, options.uri, mime_type, wire, whole, scopes, meta)
+
+
+def _view_of(what: str, options: ResourceOptions, handler: Handler) -> tuple[str | None, dict[str, Any] | None]:
+    """The MIME type of a resource, and how a host shows it if it is the document of an app."""
+    if options.view is None:
+        is_document = options.mime_type is None and options.uri.startswith(APP_SCHEME)
+        return (APP_TYPE if is_document else options.mime_type), None
+    if not isinstance(cast("object", options.view), AppView):
+        raise RegistrationError(f"{what}: view must be AppView(csp=…, prefers_border=…), not {options.view!r}")
+    if not options.uri.startswith(APP_SCHEME):
+        raise RegistrationError(f"{what}: only the document of an app has a view, and its URI begins with {APP_SCHEME}")
+    if options.mime_type not in (None, APP_TYPE):
+        raise RegistrationError(f"{what}: the document of an app is {APP_TYPE}: leave out mime_type")
+    if handler.pool is not None:
+        raise RegistrationError(f"{what}: a resource with a view runs in this process: leave out isolation")
+    return APP_TYPE, options.view.to_wire()
 
 
 def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
@@ -385,8 +419,13 @@ def _check_name(what: str, name: Any) -> None:
         raise RegistrationError(f"{what}: a name has to be a non-empty text on one line")
 
 
-def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptions) -> dict[str, Any]:
-    """Title, description, icons and meta, checked. The description may come from the docstring without its parameter sections."""
+def _listed_fields(
+    what: str, function: Callable[..., Any], options: ListedOptions, shown: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Title, description, icons and meta, checked. The description may come from the docstring without its parameter sections.
+
+    `shown` is the member `ui` of the meta.
+    """
     icons: Any = options.icons
     if isinstance(icons, str | bytes | Mapping) or not isinstance(
         icons, Iterable
@@ -395,12 +434,16 @@ def _listed_fields(what: str, function: Callable[..., Any], options: ListedOptio
     meta: Any = options.meta
     if not isinstance(meta, Mapping):
         raise RegistrationError(f"{what}: meta is a dict with texts as keys, not {meta!r}")
+    if shown is not None:
+        if "ui" in meta:
+            raise RegistrationError(f'{what}: meta has "ui", which the options app and view write: say it in one place')
+        meta = {**meta, "ui": shown}
     description: Any = options.description
     if description is None:
         description = docstrings.parse_docstring(docstring_of(function)).description or None
     elif isinstance(description, str):
         description = cleandoc(description).strip()
-    return {"title": options.title, "description": description, "icons": list(options.icons), "meta": options.meta}
+    return {"title": options.title, "description": description, "icons": list(options.icons), "meta": meta}
 
 
 __all__ = [

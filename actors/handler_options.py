@@ -25,6 +25,8 @@ from .pools.pool_options import Pool
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from .apps import App, AppView
+
 _numbers: Final = count(1)
 
 
@@ -240,7 +242,11 @@ class ToolOptions(ListedOptions):
     checks structured results against `output_schema`. None leaves both to the company (`strict`).
 
     `task_support` is whether peers may call it as a task. A `long_running` tool may be called so, and answers with a
-    task also where the peer has not asked for one, unless its revision has no tasks.
+    task also where the peer has not asked for one, unless its revision has no tasks. In the stateless era the server
+    decides: each call of such a tool by a client that can follow tasks is one at once, or with `defer_task` when its
+    handler says so (`await ctx.start_task()`).
+
+    `app` is the document in which a host shows its results, as `Server.app` returns it, or the document's URI.
     """
 
     input_schema: Mapping[str, Any] | None = None
@@ -250,6 +256,8 @@ class ToolOptions(ListedOptions):
     validate_output: bool | None = None
     long_running: bool = False
     task_support: TaskSupport | None = None
+    defer_task: bool = False
+    app: App | str | None = None
 
     @property
     def as_task(self) -> TaskSupport:
@@ -259,12 +267,16 @@ class ToolOptions(ListedOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceOptions(ListedOptions):
-    """The options of a resource. Clients read it by its `uri`; `mime_type` is for results that name none."""
+    """The options of a resource. Clients read it by its `uri`; `mime_type` is for results that name none.
+
+    `view` is how a host shows it, if it is the document of an app.
+    """
 
     uri: str
     mime_type: str | None = None
     annotations: Any = None
     size: int | None = None
+    view: AppView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

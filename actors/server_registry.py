@@ -67,7 +67,8 @@ def checked_options(options: Options | None, kind: type[Options]) -> Options:
 class RegistrationMethods(Generic[PutReturn, DropReturn]):
     """`register_tool` and its like, for classes that write to a catalogue at once, and for those that send the write to the registrar."""
 
-    def _put(self, entry: CatalogueEntry, replace: bool) -> PutReturn:  # noqa: FBT001 - passed on
+    def put(self, *entries: CatalogueEntry, replace: bool = True) -> PutReturn:
+        """Register all of these, or none."""
         raise NotImplementedError
 
     def _drop(self, kind: Kind, name: Hashable) -> DropReturn:
@@ -77,25 +78,25 @@ class RegistrationMethods(Generic[PutReturn, DropReturn]):
         self, name: str, function: Callable[..., Any], options: ToolOptions | None = None, *, replace: bool = True
     ) -> PutReturn:
         """Register a tool. It replaces one of that name unless `replace` is False. Raises `RegistrationError`."""
-        return self._put(tool_entry(name, function, checked_options(options, ToolOptions)), replace)
+        return self.put(tool_entry(name, function, checked_options(options, ToolOptions)), replace=replace)
 
     def register_resource(
         self, name: str, function: Callable[..., Any], options: ResourceOptions, *, replace: bool = True
     ) -> PutReturn:
         """Register a resource, at `options.uri`."""
-        return self._put(resource_entry(name, function, checked_options(options, ResourceOptions)), replace)
+        return self.put(resource_entry(name, function, checked_options(options, ResourceOptions)), replace=replace)
 
     def register_resource_template(
         self, name: str, function: Callable[..., Any], options: TemplateOptions, *, replace: bool = True
     ) -> PutReturn:
         """Register all resources that `options.uri_template` matches."""
-        return self._put(template_entry(name, function, checked_options(options, TemplateOptions)), replace)
+        return self.put(template_entry(name, function, checked_options(options, TemplateOptions)), replace=replace)
 
     def register_prompt(
         self, name: str, function: Callable[..., Any], options: PromptOptions | None = None, *, replace: bool = True
     ) -> PutReturn:
         """Register a prompt."""
-        return self._put(prompt_entry(name, function, checked_options(options, PromptOptions)), replace)
+        return self.put(prompt_entry(name, function, checked_options(options, PromptOptions)), replace=replace)
 
     def unregister_tool(self, name: str) -> DropReturn:
         """Remove a tool. Whether it was registered."""
@@ -143,8 +144,8 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
 
         Raises `RegistrationError` for an entry that cannot be registered now.
         """
-        put_all = partial(_put_all, entries, replace=replace)
-        put_all(
+        put_entries = partial(put_all, entries, replace=replace)
+        put_entries(
             self._services.catalogue_ref.current
         )  # a trial run: its error goes to the caller, and not to the registrar
         try:
@@ -152,7 +153,7 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
         except ActorError:  # no node runs here
             taken = False
         if not taken:
-            self._services.catalogue_ref.write(put_all)
+            self._services.catalogue_ref.write(put_entries)
 
     async def register_completion(
         self,
@@ -164,9 +165,6 @@ class ServerRegistry(RegistrationMethods[Coroutine[Any, Any, None], Coroutine[An
     ) -> None:
         """Register the completion of `("prompt", its name, an argument)` or `("resource_template", its URI template, a variable)`."""
         await self.put(completion_entry(name, function, checked_options(options, CompletionOptions)), replace=replace)
-
-    async def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
-        await self.put(entry, replace=replace)
 
     async def _drop(self, kind: Kind, name: Hashable) -> bool:
         return await self.unregister(kind, name)
@@ -337,7 +335,7 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
             case Call(CatalogueRegistrar.put, (entries,), kwargs) | Cast(CatalogueRegistrar.put, (entries,), kwargs):
                 kinds: set[Kind] = {entry.kind for entry in entries}
                 try:
-                    self._write(kinds, partial(_put_all, entries, **kwargs))
+                    self._write(kinds, partial(put_all, entries, **kwargs))
                 except RegistrationError as error:
                     if isinstance(event, Call):
                         return Keep(Fail(event.caller, error))
@@ -365,7 +363,8 @@ class CatalogueRegistrar(GenStatem[RegistrarState]):
         return changed
 
 
-def _put_all(entries: Sequence[CatalogueEntry], catalogue: Catalogue, *, replace: bool) -> Catalogue:
+def put_all(entries: Sequence[CatalogueEntry], catalogue: Catalogue, *, replace: bool) -> Catalogue:
+    """A catalogue with all of these entries. Raises `RegistrationError` for one that is taken."""
     for entry in entries:
         catalogue = catalogue.put(entry, replace=replace)
     return catalogue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, TypeVar, cast, overload
 
+from greenroom.actors.apps import APP_SCHEME, APP_TYPE, App, document_of
 from greenroom.actors.catalogue import RegistrationError
 from greenroom.actors.catalogue_entries import CatalogueEntry, completion_entry
 from greenroom.actors.handler_options import (
@@ -17,14 +18,16 @@ from greenroom.actors.handler_options import (
     TemplateOptions,
     ToolOptions,
 )
-from greenroom.actors.server_registry import RegistrationMethods, checked_options
+from greenroom.actors.server_registry import RegistrationMethods, checked_options, put_all
 
 from .errors import unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
+    from os import PathLike
     from typing import Unpack
 
+    from greenroom.actors.apps import AppView
     from greenroom.actors.catalogue import Catalogue, CatalogueRef, Kind
     from greenroom.actors.handler_options import Isolation, TaskSupport
 
@@ -63,6 +66,7 @@ class Decorators:
         words: Any = {**options}
         if "{" in uri:
             _refuse(words, "size", f"{uri} is a template, whose resources differ in size")
+            _refuse(words, "view", f"{uri} is a template, and the document of an app has a URI without variables")
             given_options = options_of(TemplateOptions, "a resource", {"uri_template": uri, **words})
             return _registering(self.registry.register_resource_template, name, given_options)
         _refuse(words, "segments", f"{uri} has no variables")
@@ -79,6 +83,23 @@ class Decorators:
             return self.prompt(**options)(name)
         _check_name("prompt", name)
         return _registering(self.registry.register_prompt, name, options_of(PromptOptions, "a prompt", options))
+
+    def app(
+        self,
+        uri: str,
+        html: str | PathLike[str] | Callable[..., Any],
+        name: str | None = None,
+        **options: Unpack[ResourceKeywords],
+    ) -> App:
+        """Register the document of an app, and return the app for tools: ``board = server.app("ui://board", Path("board.html"))``.
+
+        `html` is the document's text, its file, which is read at each request, or a function that returns the text, as for a resource. ``view=AppView(…)``
+        says which origins it may reach, and how a host shows it.
+        """
+        made = App(uri)
+        _refuse(options, "mime_type", f"the document of an app is {APP_TYPE}")  # type: ignore[arg-type]
+        self.resource(uri, name or uri.removeprefix(APP_SCHEME), **options)(document_of(uri, html))
+        return made
 
     def completion(
         self,
@@ -195,15 +216,17 @@ class Registrations(RegistrationMethods[None, bool]):
         replace: bool = True,
     ) -> None:
         """Register the function that completes an argument of a prompt, or a variable of a template."""
-        self._put(completion_entry(reference, function, checked_options(options, CompletionOptions)), replace)
+        self.put(completion_entry(reference, function, checked_options(options, CompletionOptions)), replace=replace)
 
     def unregister_completion(self, reference: CompletionReference) -> bool:
         """Remove a completion. Returns whether it was registered."""
         return self._drop("completion", reference)
 
-    def _put(self, entry: CatalogueEntry, replace: bool) -> None:  # noqa: FBT001 - passed on
-        self._catalogue.write(lambda catalogue: catalogue.put(entry, replace=replace))
-        self._changed(entry.kind)
+    def put(self, *entries: CatalogueEntry, replace: bool = True) -> None:
+        """Register all of these, or none. No peer sees only some of them."""
+        self._catalogue.write(lambda catalogue: put_all(entries, catalogue, replace=replace))
+        for kind in dict.fromkeys(entry.kind for entry in entries):
+            self._changed(kind)
 
     def _drop(self, kind: Kind, name: Hashable) -> bool:
         dropped = self._catalogue.write(lambda catalogue: catalogue.drop(kind, name))
@@ -243,14 +266,17 @@ class ToolKeywords(ListingKeywords, total=False):
     validate_output: bool | None
     long_running: bool
     task_support: TaskSupport | None
+    app: App | str | None
+    defer_task: bool
 
 
 class ResourceKeywords(ListingKeywords, total=False):
-    """Keywords of a resource or a template; `size` only for a resource, `segments` only for a template."""
+    """Keywords of a resource or a template; `size` and `view` only for a resource, `segments` only for a template."""
 
     mime_type: str | None
     annotations: Any
     size: int | None
+    view: AppView | None
     segments: bool
 
 

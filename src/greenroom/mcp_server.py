@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue import Listing
     from greenroom.actors.company import Company
     from greenroom.actors.context import Context
+    from greenroom.actors.extensions import Extension
     from greenroom.actors.task_store import TaskStore
     from greenroom.actors.worker_interfaces import Job, MethodHandler, SessionFacts
     from greenroom.auth.auth_info import AuthProvider
@@ -80,6 +81,7 @@ class McpServer:
         task_store: TaskStore | None = None,
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
+        extensions: Sequence[Extension] = (),
     ) -> Server:
         """A server with an instance of this class. `init_arg` is passed to each session's `init`; the rest is as in `Server`.
 
@@ -97,6 +99,7 @@ class McpServer:
             task_store=task_store,
             auth=auth,
             required_scopes=required_scopes,
+            extensions=extensions,
         )
         for attribute, offer in _registrations_of(cls):
             register = getattr(server.registry, f"register_{offer.kind}")
