@@ -22,13 +22,14 @@ from greenroom.supervision import tracebacks
 from greenroom.supervision.fair_queue import FairSemaphore, QueueFull
 from greenroom.transports.open_connections import host_in, is_proxied, source_of
 
-from .auth_info import AuthInfo, AuthRequest, refusal
-from .credential_headers import extract_basic_auth
+from .auth_info import AuthInfo, AuthRequest, refusal, refuse_offline_access
+from .credential_headers import DPOP, PROOF_HEADER, extract_basic_auth, split_authorization
 from .errors import Denied
+from .proof_of_possession import bound_key
 from .shared_secrets import ExpiringCache, keyed_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec
     from greenroom.transports.interfaces import HttpRefusal, Peer, PublicDocuments
@@ -70,8 +71,11 @@ class AuthGate:
         """Each request needs all of `required_scopes`."""
         self.provider = provider
         self.required_scopes = checked_scopes(required_scopes)
+        refuse_offline_access("required_scopes", self.required_scopes)
         self._per_source = FailureLimiter(100, 60.0) if per_source is None else per_source
         self._per_claim = FailureLimiter(20, 60.0) if per_claim is None else per_claim
+        self.operation_scopes: Callable[[Mapping[str, str]], Collection[str] | None] | None = None
+        """The scopes of the operation that a request's headers announce, for its challenge; None if they announce none. The server sets it."""
         self._key = secrets.token_bytes(32)
         self._known = ExpiringCache[bool](MOST_KNOWN)
         self._wrong = ExpiringCache[bool](MOST_KNOWN)
@@ -91,6 +95,9 @@ class AuthGate:
     def share(self, key: bytes) -> None:
         """Use this key to tell unnamed callers apart, so that all gates with the key agree. Call it before the first request."""
         self._key = hashlib.blake2b(key, person=b"gate").digest()[:64]
+        share: Callable[[bytes], None] | None = getattr(self.provider, "share", None)
+        if share is not None:
+            share(key)
 
     def children(self) -> Sequence[ChildSpec[Any]]:
         """The child processes of the provider."""
@@ -100,7 +107,9 @@ class AuthGate:
         """Return the peer with its principal, or a refusal."""
         request = auth_request(method, path, headers, peer)
         credentials = [headers.get(name, "") for name in self.provider.headers]
-        digest = keyed_digest(self._key, *credentials)
+        # Without the proof, which is another one for each request: the same caller must have the same digest.
+        shown = [headers.get(name, "") for name in self.provider.headers if name != PROOF_HEADER]
+        digest = keyed_digest(self._key, *shown)
         if self._known.get(digest):
             return await self._authenticate(request, peer, digest, credentials)
         if (wait := self._wait(request, peer, digest)) > 0:
@@ -128,6 +137,7 @@ class AuthGate:
         headers = request.headers
         try:
             info = _checked_info(await self.provider.authenticate(request))
+            _check_binding(info, headers)
             who = self._principal(info, digest)
         except Denied as denied:
             if denied.kind in _GUESSES:
@@ -175,6 +185,10 @@ class AuthGate:
         return principal
 
     async def _refuse(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
+        if denied.kind in ("missing", "insufficient_scope"):
+            announced = None if self.operation_scopes is None else self.operation_scopes(request.headers)
+            if announced is not None:  # clients of older revisions get the challenges that they have always got
+                denied.scopes = tuple(dict.fromkeys((*self.required_scopes, *denied.scopes, *announced)))
         why = f"Authentication: {denied.kind}{f' ({denied.detail})' if denied.detail else ''}"
         try:
             return (await self.provider.challenge(denied, request))._replace(why=why)
@@ -209,6 +223,13 @@ class ProviderChain:
         self.headers: Sequence[str] = tuple(dict.fromkeys(name for each in providers for name in each.headers))
         self.public_document: PublicDocument | None = documents[0] if documents else None
         """The public document of the provider that has one."""
+
+    def share(self, key: bytes) -> None:
+        """Pass the key on to the providers that use one."""
+        for each in self._providers:
+            share: Callable[[bytes], None] | None = getattr(each, "share", None)
+            if share is not None:
+                share(key)
 
     def __repr__(self) -> str:
         return f"ProviderChain({', '.join(map(repr, self._providers))})"
@@ -276,6 +297,14 @@ def _checked_info(info: object) -> AuthInfo:
     if not isinstance(info, AuthInfo):
         raise TypeError(f"authenticate must return an AuthInfo, not {type(info).__name__}")
     return info
+
+
+def _check_binding(info: AuthInfo, headers: Mapping[str, str]) -> None:
+    """Refuse a token that is bound to a key and was shown like one that is not, also where a provider does not know of such tokens. Raises `Denied`."""
+    if "cnf" in info.claims and bound_key(info.claims) is not None:
+        found = split_authorization(headers.get("authorization"))
+        if found is None or found[0] != DPOP:
+            raise Denied("invalid_token", "the access token is bound to a key, and was sent without a proof")
 
 
 def too_many_failures(wait: float) -> HttpRefusal:

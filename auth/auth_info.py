@@ -148,12 +148,29 @@ def refusal_text(denied: Denied) -> str:
     return denied.message or KINDS[denied.kind][1]
 
 
-def bearer_refusal(denied: Denied, *, realm: str | None = None, **params: str | None) -> HttpRefusal:
-    """A refusal by RFC 6750: without an `error` if the request had no credentials."""
+def token_challenge(scheme: str, denied: Denied, *, realm: str | None = None, **params: str | None) -> str:
+    """A challenge by RFC 6750: without an `error` if the request had no credentials."""
     shown = denied.kind != "missing"
     error = ERROR_CODES.get(denied.kind, denied.kind) if shown else None
     values = refusal_text(denied) if shown else None
-    return refusal(denied, challenge("Bearer", realm=realm, error=error, error_description=values, **params))
+    return challenge(scheme, realm=realm, error=error, error_description=values, **params)
+
+
+OFFLINE_ACCESS: Final = "offline_access"
+"""The scope by which a client asks for a refresh token. It is no requirement of a resource, so neither challenges nor metadata name it."""
+
+
+def scope_param(scopes: Collection[str]) -> str | None:
+    """The scopes as the parameter of a challenge; None if it names none."""
+    return " ".join(each for each in scopes if each != OFFLINE_ACCESS) or None
+
+
+def refuse_offline_access(what: str, scopes: Collection[str]) -> None:
+    """Raise `ConfigError` if `offline_access` is among the scopes: it could never be named to a client that lacks it."""
+    if OFFLINE_ACCESS in scopes:
+        raise ConfigError(
+            f"{what} must not have offline_access, by which a client asks for a refresh token: leave it out, clients ask by themselves"
+        )
 
 
 def only_given(provider: str, **ways: object) -> str:

@@ -26,20 +26,33 @@ from greenroom.protocol.jsonrpc import encode
 from greenroom.supervision import tracebacks
 from greenroom.transports.interfaces import HttpRefusal
 
-from .auth_info import awaited, bearer_refusal, info_from_claims, is_collection, number, only_given, text, texts
-from .credential_headers import checked_issuer_url, checked_resource_url, extract_bearer_token
+from .auth_info import (
+    awaited,
+    info_from_claims,
+    is_collection,
+    number,
+    only_given,
+    refuse_offline_access,
+    scope_param,
+    text,
+    texts,
+)
+from .credential_headers import checked_issuer_url, checked_resource_url, extract_access_token
 from .errors import Denied
 from .jose import ALGORITHMS, FAMILIES, public_key, secret_key, unverified_header, verified_claims
+from .proof_of_possession import DpopVerifier
+from .scope_hierarchy import ScopeHierarchy
 from .shared_secrets import ExpiringCache
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from greenroom.supervision import ChildSpec
 
     from .auth_info import AuthInfo, AuthRequest
     from .jose import JsonWebKey
     from .jwks_and_introspection import Introspection, KeySet
+    from .proof_of_possession import DpopMode
 
 if TYPE_CHECKING:
     Claims = Mapping[str, Any]
@@ -62,9 +75,7 @@ class _VerifiedToken(NamedTuple):
 
 
 class BearerAuth:
-    """Identifies callers by their bearer token."""
-
-    headers = ("authorization",)
+    """Identifies callers by their access token."""
 
     def __init__(  # noqa: PLR0913 - all the settings
         self,
@@ -81,11 +92,21 @@ class BearerAuth:
         scope_claim: str = "scope",
         realm: str = "mcp",
         resource_metadata: str | Mapping[str, Any] | ResourceDocument | None = None,
+        scope_implies: Mapping[str, Collection[str]] | None = None,
+        resource: str | None = None,
+        dpop: DpopMode | None = None,
+        dpop_nonce_seconds: float | None = None,
     ) -> None:
         """Exactly one of `secret`, `key` (PEM), `keys`, `verifier` and `introspection` says how tokens are verified.
 
         `resource_metadata` is the URL of the RFC 9728 metadata, or the metadata itself, to be served here: a mapping with `resource`,
         `authorization_servers` and optionally `metadata_url`.
+
+        `scope_implies` names for a broad scope the narrower ones that it contains.
+
+        A token that is bound to a key is accepted only with a proof of that key (DPoP), which names `resource`, the URL of the server as clients know it; by
+        default that is the URL in `resource_metadata`. `dpop="accept"` advertises this, and `dpop="require"` accepts no other tokens. With
+        `dpop_nonce_seconds`, proofs need a nonce that is not older.
 
         """
         self._verified_by = only_given(
@@ -111,6 +132,16 @@ class BearerAuth:
         self.public_document = resource_metadata if isinstance(resource_metadata, ResourceDocument) else None
         """The public document to serve, if any."""
         self._metadata = None if isinstance(resource_metadata, ResourceDocument) else resource_metadata
+        self._hierarchy = ScopeHierarchy(scope_implies)
+        if resource is not None:
+            resource = checked_resource_url(resource)
+        elif self.public_document is not None:
+            resource = self.public_document.resource
+        self._dpop = DpopVerifier(dpop, resource=resource, nonce_seconds=dpop_nonce_seconds)
+        if self.public_document is not None:
+            self.public_document.advertise(self._dpop.metadata)
+        self.headers = ("authorization", *self._dpop.headers)
+        """The request headers that it reads."""
 
     def __repr__(self) -> str:
         return f"BearerAuth({self._verified_by}, issuer={self._issuers!r}, audience={self._audience!r})"
@@ -120,17 +151,27 @@ class BearerAuth:
         needed = (self._keys, self._introspection)
         return [each.child_spec() for each in needed if each is not None]
 
+    def share(self, key: bytes) -> None:
+        """Use this key for nonces, so that all providers with the key accept each other's."""
+        self._dpop.share(key)
+
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
-        """Identify the caller by its token."""
+        """Identify the caller by its token, and by its proof if the token is bound to a key."""
+        scheme, token = extract_access_token(request.headers)
+        info = await self.verify(token, request)
+        self._dpop.check(scheme, token, info, request)
+        return info
+
+    async def verify(self, token: str, request: AuthRequest) -> AuthInfo:
+        """Identify the caller by its token alone: whether the request may use a bound one is not checked."""
         place = hashlib.sha256(request.headers.get("authorization", "").encode(errors="surrogatepass")).digest()
         seen = self._verified.get(place)
         if seen is not None and self._is_unchanged(seen):
             check_validity_times(seen.claims, now=time.time(), skew=self._skew)
             return seen.info
-        token = extract_bearer_token(request.headers)
         claims = await self._claims(token)
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
-        info = info_from_claims(claims, self._scope_claim)
+        info = self._hierarchy.widen(info_from_claims(claims, self._scope_claim))
         if self._verifier is None:  # a program's function is asked for each request
             keys = None if self._keys is None else self._keys.keys
             seen = _VerifiedToken(claims, info, keys, hashlib.sha256(token.encode()).digest())
@@ -162,10 +203,11 @@ class BearerAuth:
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
         """A refusal by RFC 6750: without an `error` if the request had no credentials."""
-        return bearer_refusal(
+        return self._dpop.refusal(
             denied,
+            request,
             realm=self._realm,
-            scope=" ".join(denied.scopes) or None,
+            scope=scope_param(denied.scopes),
             resource_metadata=self._metadata
             if self.public_document is None
             else await self.public_document.url(request),
@@ -295,6 +337,7 @@ class ResourceDocument:
         self.scopes_supported = (
             None if scopes_supported is None else checked_words("scopes_supported", scopes_supported)
         )
+        refuse_offline_access("scopes_supported", self.scopes_supported or ())
         fields = {
             "scopes_supported": None if self.scopes_supported is None else list(self.scopes_supported),
             "bearer_methods_supported": list(checked_words("bearer_methods_supported", bearer_methods_supported)),
@@ -320,6 +363,12 @@ class ResourceDocument:
             return cls(**fields)
         except TypeError as error:
             raise ConfigError(f"resource_metadata: {str(error).rpartition('__init__() ')[2]}") from None
+
+    def advertise(self, fields: Mapping[str, Any]) -> None:
+        """Add members. Raises `ConfigError` for one that `metadata` has too."""
+        if twice := sorted(fields.keys() & self._fields.keys()):
+            raise ConfigError(f"metadata may not contain {', '.join(twice)}: use the argument dpop")
+        self._fields.update(fields)
 
     async def authorization_servers(self, request: AuthRequest) -> tuple[str, ...]:
         """The authorization servers for this request. Raises `ConfigError` if the program's function returned no list of issuers."""

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 LONGEST_CREDENTIAL: Final = 16 * 1024
 """The longest credential in characters; a longer one is refused before anything is computed from it."""
 
+BEARER: Final = "bearer"
+DPOP: Final = "dpop"
+"""The schemes of access tokens, in lower case."""
+PROOF_HEADER: Final = "dpop"
+"""The request header with the proof for a token of the scheme DPoP. It is another one for each request, so it identifies no caller."""
+
 _TOKEN68: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*\Z")
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+\Z")
 _SPLIT: Final = re.compile(r"([!#$%&'*+\-.^_`|~0-9A-Za-z]+)(?: +(\S.*))?\Z")
@@ -52,10 +58,20 @@ def split_authorization(authorization: str | None) -> tuple[str, str] | None:
 
 def extract_bearer_token(headers: Mapping[str, str]) -> str:
     """The token of ``Authorization: Bearer …``. Raises `Denied`: `missing` without one."""
-    token = _credentials_of(headers, "bearer", "a bearer token is required")
+    token = _credentials_of(headers, BEARER, "a bearer token is required")
     if not _TOKEN68.match(token):
         raise Denied("invalid_request", "the bearer token is malformed")
     return token
+
+
+def extract_access_token(headers: Mapping[str, str]) -> tuple[str, str]:
+    """The scheme, `BEARER` or `DPOP`, and the token. Raises `Denied`: `missing` without one."""
+    found = split_authorization(find_header(headers, "authorization"))
+    if found is None or found[0] != DPOP:
+        return BEARER, extract_bearer_token(headers)
+    if not _TOKEN68.match(found[1]):
+        raise Denied("invalid_request", "the access token is malformed")
+    return found
 
 
 def _credentials_of(headers: Mapping[str, str], scheme: str, needed: str) -> str:

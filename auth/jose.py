@@ -7,6 +7,7 @@ public key is never taken for an HMAC secret. `none` is not supported, and no ke
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from greenroom.errors import ConfigError
 from greenroom.protocol.jsonrpc import is_object
 
 from .auth_info import parse_object
-from .credential_headers import LONGEST_CREDENTIAL
+from .credential_headers import LONGEST_CREDENTIAL, base64url
 from .errors import Denied
 
 if TYPE_CHECKING:
@@ -33,12 +34,23 @@ Algorithm: TypeAlias = Literal[
 
 FAMILIES: Final[dict[str, str]] = {"HS": "oct", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 ALGORITHMS: Final[frozenset[str]] = frozenset(get_args(Algorithm))
+ASYMMETRIC: Final = tuple(sorted(each for each in ALGORITHMS if not each.startswith("HS")))
+"""All algorithms that are verified with a public key."""
 SHORTEST_SECRET: Final = 32
 """The shortest HMAC secret in bytes: a shorter one can be found by trying."""
 MOST_KEYS: Final = 100
 RSA_BITS: Final = 2048
 _PARTS: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\Z")
 _KID: Final = 512
+_LONGEST_KEY_HEADER: Final = 4096
+"""The longest header, in characters, of a token that carries its key: joserfc's own limit of 512 is too short for an RSA key."""
+_PUBLIC_MEMBERS: Final = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}
+"""The members of a public key by its family, in the order of RFC 7638."""
+_PRIVATE_MEMBERS: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+_MEMBER: Final = re.compile(r"[A-Za-z0-9_-]{1,683}\Z")
+"""A member of a public key; the longest is the modulus of an RSA key of 4096 bits."""
+_LONGEST_EXPONENT: Final = 6
+"""Characters of an RSA exponent, for 32 bits: verifying costs time in proportion to it."""
 
 
 class InvalidKeyError(ConfigError):
@@ -90,19 +102,28 @@ def unverified_header(token: str) -> TokenHeader:
     return TokenHeader(algorithm, kid)
 
 
-def verified_claims(token: str, keys: Iterable[JsonWebKey], algorithms: Sequence[str]) -> dict[str, Any]:
-    """The claims of a token that one of `keys` has signed with one of `algorithms`. Raises `Denied`."""
+def verified_claims(
+    token: str, keys: Iterable[JsonWebKey], algorithms: Sequence[str], *, carries_key: bool = False
+) -> dict[str, Any]:
+    """The claims of a token that one of `keys` has signed with one of `algorithms`. Raises `Denied`.
+
+    `carries_key` is for tokens with a key in their header, which is longer then, and may have members that are unknown here.
+
+    """
     heading = unverified_header(token)
     if heading.algorithm not in algorithms or heading.algorithm not in ALGORITHMS:
         raise Denied(
             "invalid_token", detail=f"the token is signed with {heading.algorithm!r:.40}, which is not accepted"
         )
+    registry = jws.JWSRegistry(algorithms=[heading.algorithm], strict_check_header=not carries_key)
+    if carries_key:
+        registry.max_header_length = _LONGEST_KEY_HEADER
     for key in keys:
         if not key.can_sign(heading):
             continue
         try:
             with _without_alias_warning(heading.algorithm):
-                signed = jws.deserialize_compact(token, key.inner, algorithms=[heading.algorithm])
+                signed = jws.deserialize_compact(token, key.inner, registry=registry)
         except Exception:  # noqa: BLE001, S112 - the library may raise anything for a hostile token; this key has not signed it
             continue
         claims = parse_object(bytes(signed.payload))
@@ -169,11 +190,12 @@ def parse_jwk_set(document: object) -> list[JsonWebKey]:
     entries = document.get("keys") if is_object(document) else None
     if not isinstance(entries, list):
         raise InvalidKeyError("this is not a JWK set")
-    found = map(_parse_jwk, cast("list[object]", entries)[:MOST_KEYS])
+    found = map(parse_jwk, cast("list[object]", entries)[:MOST_KEYS])
     return [key for key in found if key is not None]
 
 
-def _parse_jwk(entry: object) -> JsonWebKey | None:
+def parse_jwk(entry: object) -> JsonWebKey | None:
+    """The key in a JWK if it can verify signatures."""
     if not is_object(entry) or entry.get("use", "sig") != "sig" or entry.get("kty") not in ("RSA", "EC", "OKP"):
         return None
     kid, algorithm = entry.get("kid"), entry.get("alg")
@@ -192,6 +214,28 @@ def _parse_jwk(entry: object) -> JsonWebKey | None:
         algorithm if isinstance(algorithm, str) else None,
         inner,
     )
+
+
+def public_members(entry: object) -> dict[str, str] | None:
+    """The members of a JWK that make up its public key, without all others. None for a private, symmetric, malformed or oversized key."""
+    if not is_object(entry) or not _PRIVATE_MEMBERS.isdisjoint(entry):
+        return None
+    family = entry.get("kty")
+    names = _PUBLIC_MEMBERS.get(family) if isinstance(family, str) else None
+    if names is None:
+        return None
+    found = {name: entry.get(name) for name in names}
+    if not all(isinstance(value, str) and _MEMBER.match(value) for value in found.values()):
+        return None
+    if len(str(found.get("e", ""))) > _LONGEST_EXPONENT:
+        return None
+    return cast("dict[str, str]", found)
+
+
+def thumbprint(members: Mapping[str, str]) -> str:
+    """The thumbprint of a public key (RFC 7638, SHA-256), as tokens name it in `cnf.jkt`. `members` are those of `public_members`."""
+    text = ",".join(f'"{name}":"{members[name]}"' for name in sorted(members))  # nothing in them needs an escape
+    return base64url(hashlib.sha256(f"{{{text}}}".encode()).digest())
 
 
 def _bits(key: Any) -> int:

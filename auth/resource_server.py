@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
 
-from .auth_info import AuthInfo, awaited, bearer_refusal, info_from_claims, only_given
+from .auth_info import AuthInfo, awaited, info_from_claims, only_given, refuse_offline_access, scope_param
 from .bearer_tokens import BearerAuth, ResourceDocument, checked_words
-from .credential_headers import extract_bearer_token, is_same_resource
+from .credential_headers import extract_access_token, is_same_resource
 from .errors import Denied
-from .jose import ALGORITHMS
+from .jose import ASYMMETRIC
+from .proof_of_possession import DpopVerifier
+from .scope_hierarchy import ScopeHierarchy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -36,14 +38,13 @@ if TYPE_CHECKING:
     from .auth_info import AuthRequest
     from .bearer_tokens import MetadataUrl, Servers
     from .jwks_and_introspection import Introspection, KeySet
+    from .proof_of_possession import DpopMode
 
     Verdict: TypeAlias = AuthInfo | Mapping[str, Any] | Denied | None
     Required: TypeAlias = Sequence[str] | Callable[[AuthRequest], Sequence[str] | Awaitable[Sequence[str]]]
 
 log = logging.getLogger(__name__)
 
-ASYMMETRIC: Final = tuple(sorted(each for each in ALGORITHMS if not each.startswith("HS")))
-"""The default algorithms: all asymmetric ones, which are verified with a public key."""
 _REMOVED: Final = {
     "token_validator": "the authorizer decides about the token",
     "audience_validation": "the authorizer checks the audience; without one, it must be the resource",
@@ -59,8 +60,6 @@ class Authorizer(Protocol):
 
 class OAuthResource:
     """Identifies callers by access tokens for this resource, and serves the resource's metadata."""
-
-    headers = ("authorization",)
 
     def __init__(  # noqa: PLR0913 - all the settings
         self,
@@ -78,6 +77,9 @@ class OAuthResource:
         clock_skew: float = 60.0,
         scopes_supported: Sequence[str] | None = None,
         required_scopes: Required = (),
+        scope_implies: Mapping[str, Collection[str]] | None = None,
+        dpop: DpopMode | None = None,
+        dpop_nonce_seconds: float | None = None,
         bearer_methods_supported: Sequence[str] = ("header",),
         resource_name: str | None = None,
         jwks_uri: str | None = None,
@@ -89,7 +91,10 @@ class OAuthResource:
     ) -> None:
         """`authorization_servers`, `required_scopes` and `resource_metadata_url` may be functions of the request.
 
-        `audience` is for tokens that name this resource differently. Raises `ConfigError`.
+        `audience` is for tokens that name this resource differently. `scope_implies` names for a broad scope the narrower ones that it contains.
+
+        A token that is bound to a key is accepted only with a proof of that key (DPoP). `dpop="accept"` advertises this, and `dpop="require"` accepts no
+        other tokens. With `dpop_nonce_seconds`, proofs need a nonce that is not older. Raises `ConfigError`.
 
         """
         for name in unknown:
@@ -111,6 +116,13 @@ class OAuthResource:
         self._required: Required = (
             required_scopes if callable(required_scopes) else checked_words("required_scopes", required_scopes)
         )
+        if not callable(self._required):
+            refuse_offline_access("required_scopes", self._required)
+        self._hierarchy = ScopeHierarchy(scope_implies)
+        self._dpop = DpopVerifier(dpop, resource=self.resource, nonce_seconds=dpop_nonce_seconds)
+        self.public_document.advertise(self._dpop.metadata)
+        self.headers = ("authorization", *self._dpop.headers)
+        """The request headers that it reads."""
         self._verified_by = only_given(
             "OAuthResource", authorizer=authorizer, keys=keys, key=key, introspection=introspection
         )
@@ -125,6 +137,7 @@ class OAuthResource:
                 algorithms=ASYMMETRIC if algorithms is None and introspection is None else algorithms,
                 audience=audience,
                 clock_skew=clock_skew,
+                scope_implies=scope_implies,
             )
         elif algorithms is not None or audience is not None:
             raise ConfigError("algorithms and audience are not used with an authorizer: check them there")
@@ -148,9 +161,20 @@ class OAuthResource:
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """Identify the caller by its token."""
-        token = extract_bearer_token(request.headers)
+        scheme, token = extract_access_token(request.headers)
         if self._bearer is not None:
-            return await self._check(self._bearer, request)
+            info = await self._verify(self._bearer, token, request)
+            self._dpop.check(scheme, token, info, request)
+            required = await self.required_scopes(request)
+            if not info.has(required):
+                raise Denied("insufficient_scope", scopes=required)
+            return info
+        info = self._hierarchy.widen(await self._authorized(token, request))
+        self._dpop.check(scheme, token, info, request)
+        return info
+
+    async def _authorized(self, token: str, request: AuthRequest) -> AuthInfo:
+        """The identity that the authorizer found."""
         assert self._authorize is not None
         found: Verdict = await awaited(self._authorize(token, self, request))
         if isinstance(found, AuthInfo):
@@ -163,16 +187,17 @@ class OAuthResource:
             raise TypeError(f"an authorizer must return AuthInfo, claims or Denied, not {type(found).__name__}")
         return info_from_claims(found)
 
-    async def _check(self, bearer: BearerAuth, request: AuthRequest) -> AuthInfo:
-        info = await bearer.authenticate(request)
+    async def _verify(self, bearer: BearerAuth, token: str, request: AuthRequest) -> AuthInfo:
+        info = await bearer.verify(token, request)
         if info.issuer not in await self.authorization_servers(request) and not self._is_introspected(info):
             raise Denied("invalid_token", detail="another issuer's")
         if not self._has_audience and not any(is_same_resource(each, self.resource) for each in info.audience):
             raise Denied("invalid_token", "the access token is meant for another resource")
-        required = await self.required_scopes(request)
-        if not info.has(required):
-            raise Denied("insufficient_scope", scopes=required)
         return info
+
+    def share(self, key: bytes) -> None:
+        """Use this key for nonces, so that all providers with the key accept each other's."""
+        self._dpop.share(key)
 
     def _is_introspected(self, info: AuthInfo) -> bool:
         """Whether the introspecting server is the issuer, in which case the response need not name one."""
@@ -180,8 +205,9 @@ class OAuthResource:
 
     async def challenge(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
         """A refusal by RFC 6750 and RFC 9728. If a function of the program fails, its parameter is left out."""
-        return bearer_refusal(
+        return self._dpop.refusal(
             denied,
+            request,
             resource_metadata=await self._metadata_url(request),
             scope=await self._scopes_to_name(denied, request),
         )
@@ -204,7 +230,7 @@ class OAuthResource:
             tracebacks.log_error(log, "the required scopes of %s could not be computed", self.resource)
         if not wanted and denied.kind == "insufficient_scope":
             wanted = self.public_document.scopes_supported or ()
-        return " ".join(wanted) or None
+        return scope_param(wanted)
 
 
 def _authorizer_function(authorizer: Any) -> Callable[[str, OAuthResource, AuthRequest], Any] | None:

@@ -24,7 +24,7 @@ from greenroom.errors import ConfigError
 from greenroom.supervision import Threads
 from greenroom.transports.interfaces import HttpRefusal
 
-from .auth_info import AuthInfo, awaited, check_not_expired, info_from_config, info_from_verifier, refusal
+from .auth_info import AuthInfo, awaited, check_not_expired, info_from_config, info_from_verifier, refusal, scope_param
 from .credential_headers import challenge, extract_api_key, extract_basic_auth, extract_bearer_token
 from .errors import STATUS, Denied
 
@@ -505,7 +505,7 @@ class CustomAuth(_ProcesslessProvider):
             "Bearer",
             realm=self._realm,
             error=denied.kind if lacking else None,
-            scope=" ".join(denied.scopes) or None if lacking else None,
+            scope=scope_param(denied.scopes) if lacking else None,
         )
         return HttpRefusal(STATUS[denied.kind], [("www-authenticate", asked)])
 

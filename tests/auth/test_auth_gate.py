@@ -57,6 +57,8 @@ def test_each_kind_of_refusal_has_its_http_status() -> None:
         "invalid_token": 401,
         "expired_token": 401,
         "invalid_credentials": 401,
+        "invalid_dpop_proof": 401,
+        "use_dpop_nonce": 401,
         "insufficient_scope": 403,
         "too_many_failures": 429,
         "server_error": 500,

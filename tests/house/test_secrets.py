@@ -73,6 +73,7 @@ CONSTANT_TIME_COMPARISONS = {
     ("auth/testing/fake_auth_endpoints.py", "_equal_in_constant_time"): 1,
     ("actors/ensemble/session_router.py", "read"): 1,
     ("auth/shared_secrets.py", "_equal_in_constant_time"): 1,
+    ("auth/proof_of_possession.py", "_is_equal"): 1,
     ("auth/shared_secrets.py", "_is_password"): 1,
     ("auth/client/interactive_flows.py", "equal_in_constant_time"): 1,
     ("auth/shared_secrets.py", "verify_key"): 1,
