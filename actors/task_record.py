@@ -2,6 +2,9 @@
 
 A record has everything that a peer may ask for, the result included, so reading it needs no process. Only the task's
 process makes the next one, and the store keeps the newest. Times are seconds since 1970, on the company's clock.
+
+A record serves both eras. `to_wire` and `task_reply` write it for a session; `stateless_tasks` writes it for a request that
+stands alone.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from greenroom.errors import GreenroomError
+from greenroom.protocol.elicitation_forms import new_elicitation_id
+from greenroom.protocol.envelope import SERVER_INFO_KEY
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
 from greenroom.protocol.handler_results import tool_result
 from greenroom.protocol.jsonrpc import decode_checked, encode, encode_error, encode_result, is_object
@@ -26,10 +31,12 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid, Ref
     from greenroom.transports.interfaces import Peer
 
-    from .worker_interfaces import SessionFacts
+    from .worker_interfaces import Cancellation, SessionFacts
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled"})
+Era: TypeAlias = Literal["handshake", "stateless"]
+"""An era of the protocol: its revisions share a connection model."""
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 """The key in a message's `_meta` that names its task."""
 
@@ -66,6 +73,10 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The result that the call would have returned, as JSON…"""
     error: bytes | None = None
     """…or the error. Neither before the end."""
+    era: Era = "handshake"
+    """The era of the call, in whose form the result is written."""
+    input_requests: bytes | None = None
+    """The questions that wait for an answer, as a JSON object: key to method and params. No key is used twice."""
 
     @property
     def terminal(self) -> bool:
@@ -97,7 +108,25 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         now = max(now, self.updated)
         ended = now if status in TERMINAL else None
         return msgspec.structs.replace(
-            self, status=status, updated=now, ended=ended, message=message, result=result, error=error
+            self,
+            status=status,
+            updated=now,
+            ended=ended,
+            message=message,
+            result=result,
+            error=error,
+            input_requests=None,
+        )
+
+    def with_questions(self, requests: Mapping[str, msgspec.Raw], now: float) -> TaskRecord:
+        """The record of a task that waits for these answers, or goes on working without any."""
+        if self.terminal:
+            raise BadTransition(self.status, "input_required" if requests else "working")
+        return msgspec.structs.replace(
+            self,
+            status="input_required" if requests else "working",
+            updated=max(now, self.updated),
+            input_requests=msgspec.json.encode(requests) if requests else None,
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -107,12 +136,12 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
             "status": self.status,
             "createdAt": wire_time(self.created),
             "lastUpdatedAt": wire_time(self.updated),
-            "ttl": _milliseconds(self.ttl),
+            "ttl": milliseconds(self.ttl),
         }
         if self.message is not None:
             wire["statusMessage"] = self.message
         if self.poll is not None:
-            wire["pollInterval"] = _milliseconds(self.poll)
+            wire["pollInterval"] = milliseconds(self.poll)
         return wire
 
 
@@ -120,6 +149,7 @@ def owner_of(peer: Peer, session_id: str) -> str:
     """The owner of a peer's tasks: its principal; without one, the local user on stdio, else its session.
 
     A principal without a `repr` of its own cannot be told from others in writing, and its sessions stand for it.
+    A request that stands alone has no session: see `stateless_owner`.
     """
     principal = peer.principal
     if isinstance(principal, str):
@@ -127,6 +157,25 @@ def owner_of(peer: Peer, session_id: str) -> str:
     if principal is not None and type(principal).__repr__ is not object.__repr__:
         return f"principal {type(principal).__name__} {principal!r}"
     return "local" if peer.transport == "stdio" and principal is None else f"session {session_id}"
+
+
+def stateless_owner(peer: Peer, address: str) -> str | None:
+    """The owner of the tasks of a peer without a session. None if it cannot be told from others in writing.
+
+    Anonymous peers own tasks by address, so that each has a share of its own. What gives access is the task's id.
+    """
+    owner = owner_of(peer, "")
+    if not belongs_to_session(owner):
+        return owner
+    return f"{_ANONYMOUS}{address}" if peer.principal is None else None
+
+
+_ANONYMOUS: Final = "anonymous "
+
+
+def is_anonymous(owner: str) -> bool:
+    """Whether the owner is a peer without principal and session: whichever of them has a task's id may use the task."""
+    return owner.startswith(_ANONYMOUS)
 
 
 def belongs_to_session(owner: str) -> bool:
@@ -146,8 +195,22 @@ def with_related_task(params: Mapping[str, Any], id: str) -> dict[str, Any]:
     return {**params, "_meta": {**kept, RELATED_TASK: {"taskId": id}}}
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """The wire form of a duration."""
     return math.ceil(seconds * 1000 - 1e-6)
+
+
+def input_request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A question as it stands in the record: as the stateless era has it, without what belongs to a session."""
+    kept = {name: value for name, value in params.items() if name not in ("elicitationId", "task")}
+    return {"method": method, "params": kept} if kept else {"method": method}
+
+
+def session_params(params: Mapping[str, Any], id: str) -> dict[str, Any]:
+    """The params of a task's question as a session sends them."""
+    if params.get("mode") == "url" and "elicitationId" not in params:
+        params = {**params, "elicitationId": new_elicitation_id()}
+    return with_related_task(params, id)
 
 
 # --- Messages between sessions, the program and a task's process.
@@ -156,7 +219,8 @@ def _milliseconds(seconds: float) -> int:
 class TaskSpec(NamedTuple):
     """The work of a peer's task, and the call that gets the task's id."""
 
-    session: Ref[Any]
+    session: Ref[Any] | None
+    """The session that gets the reply to the call; None where another process asks for it (`TaskProcess.created`)."""
     key: int
     """The session's number for the call that asked."""
     request: JsonRpcRequest
@@ -164,6 +228,16 @@ class TaskSpec(NamedTuple):
     timeout: float | None
     wanted_task: bool
     """Whether the peer asked for a task, rather than for a result."""
+    running: RunningWork | None = None
+    """The worker of a call that becomes a task while it runs."""
+
+
+class RunningWork(NamedTuple):
+    """The worker of a call, which goes on as the worker of a task."""
+
+    worker: Pid
+    cancelled: Cancellation
+    """The flag that its handler reads."""
 
 
 class AwaitTask(NamedTuple):
@@ -200,6 +274,12 @@ class TaskDecided(NamedTuple):
 
     key: int
     won: bool = False
+
+
+class TaskChanged(NamedTuple):
+    """To a process that watches a task: its record is this one now."""
+
+    record: TaskRecord
 
 
 class TaskUpdate(NamedTuple):
@@ -283,11 +363,48 @@ def task_created_result(record: TaskRecord, *, wanted_task: bool) -> dict[str, A
     return result
 
 
-def task_reply(record: TaskRecord, id: str | int) -> bytes:
-    """The response to `tasks/result`, once the task has ended: the result or error of the call."""
-    if record.result is not None:
-        return encode_result(id, msgspec.Raw(record.result))
-    return encode({"jsonrpc": JSONRPC, "id": id, "error": msgspec.Raw(record.error or b"{}")})
+def task_reply(record: TaskRecord, id: str | int, *, wrapped: bool = False) -> bytes:
+    """The response to `tasks/result`, once the task has ended: the result or error of the call.
+
+    `wrapped` is for the result of a call of the stateless era, as for `result_for`.
+    """
+    if record.result is None:
+        return encode({"jsonrpc": JSONRPC, "id": id, "error": msgspec.Raw(record.error or b"{}")})
+    result = msgspec.Raw(record.result)
+    return encode_result(id, result if record.era == "handshake" else result_for(record, "handshake", wrapped=wrapped))
+
+
+def result_for(record: TaskRecord, era: Era, *, wrapped: bool = False) -> dict[str, Any]:
+    """The result of the call in the form of an era: large members are encoded already.
+
+    Handshake revisions name the task in `_meta`, and have objects only as structured results: `wrapped` tells whether they have the
+    tool's values under `result`.
+    """
+    members: dict[str, Any] = msgspec.json.decode(record.result or b"{}", type=dict[str, msgspec.Raw])
+    meta: Any = msgspec.json.decode(members.pop("_meta", b"{}"))
+    data: Any = members.get("structuredContent")
+    if era == "handshake":
+        members.pop("resultType", None)
+        members["_meta"] = {name: value for name, value in meta.items() if name != SERVER_INFO_KEY} | {
+            RELATED_TASK: {"taskId": record.id}
+        }
+        if record.era != era and data is not None and (wrapped or not bytes(data).startswith(b"{")):
+            members["structuredContent"] = data if _under_result(data) else {"result": data}
+        return members
+    meta.pop(RELATED_TASK, None)
+    if meta:
+        members["_meta"] = meta
+    if record.era != era and wrapped and data is not None and (inner := _under_result(data)):
+        members["structuredContent"] = inner["result"]
+    return {"resultType": "complete", **members}
+
+
+def _under_result(data: Any) -> dict[str, msgspec.Raw] | None:
+    """The members of an encoded object that has `result` alone; None for any other value."""
+    if not bytes(data).startswith(b"{"):
+        return None
+    members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return members if members.keys() == {"result"} else None
 
 
 def _failure_text(result: Any) -> str:

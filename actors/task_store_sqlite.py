@@ -388,8 +388,8 @@ def _done_future(error: TaskStoreError | None) -> Future[None]:
 
 APPLICATION_ID: Final = 0x67726E72
 """SQLite's `application_id` of these files: "grnr"."""
-FORMAT_VERSION: Final = 1
-"""The version of the table. An older file would be migrated, a newer one is refused."""
+FORMAT_VERSION: Final = 2
+"""The version of the table. An older file is migrated, a newer one is refused."""
 COLUMNS: Final = TaskRecord.__struct_fields__
 _MODE: Final = 0o600
 _HASHED: Final = "sha256:"
@@ -400,9 +400,16 @@ _TABLE: Final = """
 CREATE TABLE tasks (
     id TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, session_id TEXT NOT NULL, method TEXT NOT NULL, name TEXT NOT NULL,
     status TEXT NOT NULL, message TEXT, created REAL NOT NULL, updated REAL NOT NULL, ended REAL, ttl REAL NOT NULL, poll REAL,
-    result BLOB, error BLOB
+    result BLOB, error BLOB, era TEXT NOT NULL DEFAULT 'handshake', input_requests BLOB
 )
 """
+_MIGRATIONS: Final[Mapping[int, Sequence[str]]] = {
+    1: (
+        "ALTER TABLE tasks ADD COLUMN era TEXT NOT NULL DEFAULT 'handshake'",
+        "ALTER TABLE tasks ADD COLUMN input_requests BLOB",
+    )
+}
+"""The statements that turn a file of that version into one of the next."""
 _PUT: Final = f"INSERT OR REPLACE INTO tasks ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - the names of the fields
 _ALL: Final = f"SELECT {', '.join(COLUMNS)} FROM tasks ORDER BY created, rowid"  # noqa: S608 - same
 
@@ -502,13 +509,26 @@ class TaskFile:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").fetchall()
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}").fetchall()
             connection.execute("COMMIT")
+        elif version < FORMAT_VERSION:
+            self._migrate(connection, version)
+
+    def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
+        """Bring an older file to this version, in one transaction."""
+        connection.execute("BEGIN IMMEDIATE")
+        for each in range(version, FORMAT_VERSION):
+            for statement in _MIGRATIONS[each]:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}").fetchall()
+        connection.execute("COMMIT")
 
     def _check(self, connection: sqlite3.Connection, mark: int, version: int) -> None:
         if mark != APPLICATION_ID:
             raise TaskStoreError(self.path, "is the database of another program: name another file for the tasks")
-        if version != FORMAT_VERSION:
+        if version > FORMAT_VERSION:
             why = f"was written by a newer greenroom (format {version}, not {FORMAT_VERSION}): use that one, or name another file"
             raise TaskStoreError(self.path, why)
+        if version < 1:
+            raise TaskStoreError(self.path, _NOT_A_TASK_FILE)
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise TaskStoreError(self.path, _damage_text(found))

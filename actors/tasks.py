@@ -17,6 +17,7 @@ from greenroom.protocol.jsonrpc import encode_result
 from greenroom.protocol.methods import PeerSide
 from greenroom.protocol.pagination import page
 from greenroom.supervision import (
+    ActorError,
     DynamicSupervisor,
     GenServer,
     Options,
@@ -32,25 +33,27 @@ from greenroom.transports.access_log import log_refusal
 
 from .exclusive_supervisor import ExclusiveSupervisor
 from .process_names import ProcessName
-from .task_process import TaskProcess
+from .task_process import CreatedTask, TaskProcess
 from .task_record import (
     AwaitTask,
     CancelTask,
     ForwardedToTask,
     StopAwaitingTask,
+    TaskChanged,
     TaskRecord,
     TaskSpec,
     belongs_to_session,
     error_outcome,
+    is_anonymous,
     owner_of,
     task_reply,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from greenroom.protocol.jsonrpc import JsonRpcRequest
-    from greenroom.supervision import ChildSpec, ExitReason, Monitor, Timer
+    from greenroom.supervision import ChildSpec, ExitReason, Monitor, Pid, Timer
 
     from .catalogue import Catalogue
     from .catalogue_entries import ToolEntry
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     from .session import SessionProcess
     from .session_calls import SessionCall
     from .settings import Settings
-    from .task_record import TaskDecided
+    from .task_record import Era, TaskDecided
     from .task_store import TaskStore
 
 CAPABILITY: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -80,10 +83,46 @@ class TaskProcessSupervisor(DynamicSupervisor):
             message.session.send(ForwardedToTask(message.key))
 
 
+class TaskWatchers:
+    """The processes that are told of changes of tasks that have not ended."""
+
+    __slots__ = ("_by_task",)
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, dict[Pid | None, Ref[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_task)
+
+    def watch(self, record: TaskRecord, watcher: Ref[Any]) -> None:
+        """Send the watcher a `TaskChanged` after each change, the end included."""
+        if not record.terminal:
+            self._by_task.setdefault(record.id, {})[watcher.pid] = watcher
+
+    def unwatch(self, ids: Iterable[str], watcher: Ref[Any]) -> None:
+        """Send the watcher nothing more of these tasks."""
+        for id in ids:
+            watchers = self._by_task.get(id)
+            if watchers is not None:
+                watchers.pop(watcher.pid, None)
+                if not watchers:
+                    del self._by_task[id]
+
+    def announce(self, record: TaskRecord) -> None:
+        """The task has changed. After its end it has no watchers."""
+        watchers = self._by_task.pop(record.id, None)
+        if watchers is None:
+            return
+        changed = TaskChanged(record)
+        reached = {pid: watcher for pid, watcher in watchers.items() if watcher.send(changed)}
+        if reached and not record.terminal:
+            self._by_task[record.id] = reached
+
+
 class CompanyTasks:
     """The tasks of one company."""
 
-    __slots__ = ("_clock", "_company", "is_recovered", "key", "processes", "store")
+    __slots__ = ("_clock", "_company", "is_recovered", "key", "processes", "store", "watchers")
 
     def __init__(self, company: Company, store: TaskStore) -> None:
         """`store` is opened by the sweeper, before any session reads it."""
@@ -94,6 +133,7 @@ class CompanyTasks:
         self.is_recovered = False
         """Whether the unfinished tasks of an earlier run of the program have been failed."""
         self.processes: Ref[TaskProcessSupervisor] = Ref(company.name("task_processes"), None)
+        self.watchers = TaskWatchers()
 
     def now(self) -> float:
         """Seconds since 1970, by a clock that never goes back: the loop's, set when it was first read."""
@@ -106,19 +146,31 @@ class CompanyTasks:
 
     def find(self, id: str, owner: str) -> TaskRecord:
         """That task of that owner. Raises `McpError` if there is none, or none that this owner may know of."""
+        record = self.find_or_none(id, owner)
+        if record is None:
+            raise McpError(ErrorCode.INVALID_PARAMS, NO_TASK)
+        return record
+
+    def find_or_none(self, id: str, owner: str) -> TaskRecord | None:
+        """That task of that owner. None if there is none, or none that this owner may know of."""
         record = self.store.get(id)
         if record is None or not self._may_see(owner, record) or record.expires <= self.now():
-            raise McpError(ErrorCode.INVALID_PARAMS, NO_TASK)
+            return None
         return record
 
     def _may_see(self, owner: str, record: TaskRecord) -> bool:
         """Whether the owner may see the record.
 
-        Where peers are anonymous and records outlive sessions, the id alone gives access once the session is gone.
+        Where peers are anonymous, the id alone gives access to a task that was begun without a session, and where
+        records outlive sessions, also to a task whose session is gone.
         """
         if record.owner == owner:
             return True
-        if not (self.store.durable and belongs_to_session(record.owner) and belongs_to_session(owner)):
+        if not (belongs_to_session(owner) or is_anonymous(owner)):
+            return False
+        if is_anonymous(record.owner):
+            return True
+        if not (self.store.durable and belongs_to_session(record.owner)):
             return False
         return current_node().named(ProcessName(self.key, "session", record.session_id)) is None
 
@@ -136,6 +188,11 @@ class CompanyTasks:
         """The registered name of the task's process."""
         return ProcessName(self._company.key, "task", id)
 
+    def wraps_result(self, record: TaskRecord) -> bool:
+        """Whether the tool's structured results are under `result` in handshake revisions, as far as it is still registered."""
+        entry = self._company.catalogue_ref.current.tool(record.name) if record.method == "tools/call" else None
+        return entry is not None and entry.returns is not None and entry.returns.wrapped
+
     def save(self, record: TaskRecord) -> None:
         """Store the record, without waiting until that is safe. The store reports errors."""
         safe = self.store.put(record, at_once=True)
@@ -144,7 +201,16 @@ class CompanyTasks:
 
     # --- beginning
 
-    def admit(self, owner: str, *, method: str, name: str, session_id: str, ttl: float | None) -> TaskRecord:
+    def admit(
+        self,
+        owner: str,
+        *,
+        method: str,
+        name: str,
+        session_id: str,
+        ttl: float | None,
+        era: Era = "handshake",
+    ) -> TaskRecord:
         """Create and store the record of a new task. Raises `McpError` when its owner has too many."""
         settings = self._company.settings
         unfinished = sum(not record.terminal for record in self.store.list(owner))
@@ -165,6 +231,7 @@ class CompanyTasks:
             updated=now,
             ttl=settings.task_ttl if ttl is None else min(ttl, settings.task_ttl_max),
             poll=settings.task_poll,
+            era=era,
         )
         self.save(record)
         return record
@@ -176,14 +243,41 @@ class CompanyTasks:
 
         False when its supervisor is not running: then the record is removed.
         """
-        options = Options(name=self.name(record.id), label="task")
-        child_spec = child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
-            restart="temporary", options=options
-        )
+        child_spec = self._process_spec(record, spec, origin, announces=announces)
         begun = self.processes.cast(DynamicSupervisor.start_child, child_spec)
         if not begun:
             self.store.remove(record.id)
         return begun
+
+    async def create(self, record: TaskRecord, spec: TaskSpec) -> CreatedTask:
+        """Start the task's process, and wait until the record is safe. Raises `McpError`: then there is no task.
+
+        Cancelling the wait cancels the task, whose id is known to no peer.
+        """
+        try:
+            process: Ref[TaskProcess] = await self.processes.call(
+                DynamicSupervisor.start_child, self._process_spec(record, spec, None, announces=False)
+            )
+            return await process.within(None).call(TaskProcess.created)
+        except ActorError as error:
+            kept = self.store.get(record.id)
+            if kept is not None and kept.terminal:
+                return CreatedTask(kept, None)  # it has ended already, and its process with it
+            self.store.remove(record.id)
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR, "The task cannot be kept just now: try again", not_executed("busy")
+            ) from error
+        except asyncio.CancelledError:
+            self.send(record.id, CancelTask("the call was cancelled"))
+            raise
+
+    def _process_spec(
+        self, record: TaskRecord, spec: TaskSpec | None, origin: Ref[Any] | None, *, announces: bool
+    ) -> ChildSpec[Ref[TaskProcess]]:
+        options = Options(name=self.name(record.id), label="task")
+        return child(TaskProcess, self._company, record, spec, origin, announces=announces).but(
+            restart="temporary", options=options
+        )
 
     def send(self, id: str, message: object) -> bool:
         """Send a message to the task's process. False when its supervisor is not running."""
@@ -285,7 +379,9 @@ class TaskSweeper(GenServer):
         record = self._tasks.store.get(id)
         if record is not None and not record.terminal:
             error = McpError(ErrorCode.INTERNAL_ERROR, why)
-            self._tasks.save(error_outcome(error).apply_to(record, self._tasks.now()))
+            failed = error_outcome(error).apply_to(record, self._tasks.now())
+            self._tasks.save(failed)
+            self._tasks.watchers.announce(failed)
 
 
 def tasks_child(company: Company) -> ChildSpec[Ref[ExclusiveSupervisor]]:
@@ -403,7 +499,7 @@ class TaskCalls:
         """Wait until the task has ended. An earlier call whose reader has gone away stops waiting."""
         record = self._find(request)
         if record.terminal:
-            return task_reply(record, request.id)
+            return self._result_reply(record, request.id)
         session = self._session
         for call in session.calls.table:
             if call.method == "tasks/result" and call.task == record.id and _has_no_reader(call):
@@ -422,6 +518,9 @@ class TaskCalls:
         call = session.begin(request, session.company.settings.call_timeout)
         self._await_task(call, record, CancelTask("by request", session.own_ref, call.key))
         return None
+
+    def _result_reply(self, record: TaskRecord, id: str | int) -> bytes:
+        return task_reply(record, id, wrapped=record.era == "stateless" and self._tasks.wraps_result(record))
 
     def _find(self, request: JsonRpcRequest) -> TaskRecord:
         return self._tasks.find(request.params["taskId"], self.owner)
@@ -470,7 +569,7 @@ class TaskCalls:
                 self._tasks.store.remove(record.id)  # no client was told of it
             calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST))
         elif call.method == "tasks/result":
-            calls.finish(call.key, task_reply(record, call.id))
+            calls.finish(call.key, self._result_reply(record, call.id))
         elif call.method == "tasks/cancel":
             if won and record.status == "cancelled":
                 calls.finish(call.key, encode_result(call.id, record.to_wire()))

@@ -1,7 +1,7 @@
 """`server.tasks`: tasks that the program itself creates and finishes, and access to all other tasks of a server.
 
-Work that is done outside (a queue, another service, a person) is a task without a worker: `create` makes it for a session, whose peer can then
-use all four task methods, and `finish` or `fail` ends it. All methods work from any thread and any coroutine: in the node's own loop they
+Work that is done outside (a queue, another service, a person) is a task without a worker: `create` makes it for the caller of a tool, who can then
+use all methods of tasks, and `finish` or `fail` ends it. All methods work from any thread and any coroutine: in the node's own loop they
 act directly; from elsewhere they run in that loop and block until its next iteration has done it.
 """
 
@@ -12,10 +12,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from greenroom.actors.company import UnknownSession
+from greenroom.actors.context import peer_of
 from greenroom.actors.session import ENDED
 from greenroom.actors.session_supervisor import find_session
+from greenroom.actors.stateless_tasks import UNWRITTEN_OWNER, owner_without_session
 from greenroom.actors.task_record import CancelTask, TaskUpdate, error_outcome, owner_of, value_outcome
 from greenroom.protocol import methods
+from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import PeerSide
 
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from greenroom.actors.company import Company
+    from greenroom.actors.context import Context
     from greenroom.actors.task_record import TaskRecord
     from greenroom.supervision import Node
+    from greenroom.transports.interfaces import Peer
 
 T = TypeVar("T")
 
@@ -42,11 +47,18 @@ class ServerTasks:
 
     # --- create and finish
 
-    def create(self, session_id: str, name: str = "", *, method: str = "tools/call", ttl: float | None = None) -> str:
-        """Create a task for that session's peer. It is working until it is finished. Returns its id.
+    def create(
+        self, caller: str | Context, name: str = "", *, method: str = "tools/call", ttl: float | None = None
+    ) -> str:
+        """Create a task for the client of that call, or of the session with that id. It is working until it is finished. Returns its id.
 
-        `ttl` is how many seconds it is kept after its end. Raises `UnknownSession`, and `McpError` when the peer has too many.
+        A call may be without a session, so its context is the better choice. `ttl` is how many seconds the task is kept after its end.
+        Raises `UnknownSession`, and `McpError` when the client has too many.
         """
+        if not isinstance(caller, str) and dialect_of(caller.protocol_version).is_stateless:
+            peer = peer_of(caller)
+            return str(self._wherever(lambda: self._create_for(peer, name, method, ttl)))
+        session_id = caller if isinstance(caller, str) else caller.session_id
 
         def begin() -> Any:
             found = find_session(self._company, session_id)
@@ -65,6 +77,16 @@ class ServerTasks:
         if made is _NOT_FOUND:
             raise UnknownSession(ENDED, session_id)
         return str(made)
+
+    def _create_for(self, peer: Peer, name: str, method: str, ttl: float | None) -> str:
+        """Create a task for a peer that has no session."""
+        tasks, owner = self._company.tasks, owner_without_session(peer)
+        if owner is None:
+            raise McpError(ErrorCode.INTERNAL_ERROR, UNWRITTEN_OWNER.format(kind=type(peer.principal).__name__))
+        record = tasks.admit(owner, method=method, name=name, session_id="", ttl=ttl)
+        if not tasks.start_process(record, None, None):
+            raise McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again")
+        return record.id
 
     def finish(self, task_id: str, value: Any) -> bool:
         """Finish a task with a value, as a tool returns it. False when it has ended already, or does not exist."""

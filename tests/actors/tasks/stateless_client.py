@@ -1,0 +1,76 @@
+"""A client of the stateless era, for the tests of tasks: each of its requests stands alone."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
+from greenroom.protocol.jsonrpc import JsonRpcRequest
+from greenroom.protocol.methods import TASKS_EXTENSION
+from greenroom.protocol.versions import STATELESS
+from greenroom.transports.interfaces import EncodedReply, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.company import Company
+
+ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+FOLLOWS_TASKS: dict[str, Any] = {**ABLE, "extensions": {TASKS_EXTENSION: {}}}
+
+
+class StatelessClient:
+    """A client that sends requests without a session."""
+
+    def __init__(
+        self, company: Company, peer: Peer | None = None, capabilities: Mapping[str, Any] = FOLLOWS_TASKS
+    ) -> None:
+        self.company = company
+        self.peer = Peer("test") if peer is None else peer
+        self.capabilities = capabilities
+        self._ids = count(1)
+
+    def request(self, method: str, params: Mapping[str, Any]) -> JsonRpcRequest:
+        """An enveloped request."""
+        meta = {PROTOCOL_VERSION_KEY: STATELESS, CLIENT_CAPABILITIES_KEY: self.capabilities}
+        return JsonRpcRequest(next(self._ids), method, {**params, "_meta": {**meta, **params.get("_meta", {})}})
+
+    async def reply(self, method: str, /, **params: Any) -> EncodedReply:
+        """Send a request; returns the reply with its status."""
+        reply = await self.company.exchange(self.peer, self.request(method, params))
+        assert isinstance(reply, EncodedReply)
+        return reply
+
+    async def answer(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send a request; returns the message that answers it."""
+        found: dict[str, Any] = json.loads((await self.reply(method, **params)).body)
+        return found
+
+    async def result(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send a request; returns its result."""
+        message = await self.answer(method, **params)
+        assert "result" in message, message
+        found: dict[str, Any] = message["result"]
+        return found
+
+    async def error(self, method: str, /, **params: Any) -> dict[str, Any]:
+        """Send a request; returns the error."""
+        found: dict[str, Any] = (await self.answer(method, **params))["error"]
+        return found
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        """Call a tool."""
+        return await self.result("tools/call", name=tool, arguments=arguments)
+
+    async def start(self, tool: str, /, **arguments: Any) -> str:
+        """Call a tool that becomes a task; returns its id."""
+        created = await self.call(tool, **arguments)
+        assert created["resultType"] == "task", created
+        id: str = created["taskId"]
+        return id
+
+    async def get(self, id: str) -> dict[str, Any]:
+        """The task, as `tasks/get` returns it."""
+        return await self.result("tasks/get", taskId=id)
