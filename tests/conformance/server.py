@@ -10,6 +10,7 @@ import base64
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -17,7 +18,9 @@ from msgspec import Meta
 from greenroom import (
     Accepted,
     Context,
+    ErrorCode,
     HttpConfig,
+    McpError,
     Message,
     Sampled,
     Server,
@@ -36,6 +39,7 @@ PAUSE = 0.05
 """Seconds between two notifications: the suite wants to see that they come one after the other."""
 
 server = Server("conformance", version="1.0", instructions="Everything that the conformance suite asks for.")
+server.skills(Path(__file__).with_name("skills"))
 
 
 @server.tool
@@ -243,6 +247,21 @@ class Confirmed:
 
 
 @dataclass
+class Consent:
+    """A form with a consent."""
+
+    confirm: bool
+
+
+@dataclass
+class Signed:
+    """A form with a name and a consent."""
+
+    name: str
+    confirm: bool
+
+
+@dataclass
 class Framed:
     """A form with a context."""
 
@@ -293,8 +312,8 @@ def test_mirrored_header(region: Annotated[str, Meta(extra_json_schema={"x-mcp-h
 
 @server.tool
 async def test_input_required_result_elicitation(ctx: Context) -> str:
-    """Greet the user by the name that they give."""
-    match await ctx.elicit("What is your name?", Named):
+    """Greet the user by the name that they give. The suite wants this name for the question."""
+    match await ctx.elicit("What is your name?", Named, key="user_name"):
         case Accepted(named):
             return f"Hello, {named.name}!"
         case other:
@@ -352,6 +371,58 @@ async def test_input_required_result_capabilities(ctx: Context) -> str:
     if "sampling" in ctx.client_capabilities:
         said.append((await ctx.sample("Generate a greeting", max_tokens=50)).text)
     return " ".join(said)
+
+
+# --- tasks, which are an extension of revision 2026-07-28
+
+
+@server.tool
+def greet(name: str) -> str:
+    """Greet by name."""
+    return f"Hello, {name}!"
+
+
+@server.tool(task_support="optional")
+async def slow_compute(seconds: float, label: str = "") -> str:
+    """Take so many seconds."""
+    await asyncio.sleep(seconds)
+    return f"Computed {label} in {seconds} s"
+
+
+@server.tool(task_support="required")
+async def failing_job() -> str:
+    """Fail after a while."""
+    await asyncio.sleep(1)
+    raise ToolError("This job fails")
+
+
+@server.tool(task_support="optional")
+async def protocol_error_job() -> str:
+    """End with an error of the protocol."""
+    raise McpError(ErrorCode.INTERNAL_ERROR, "This job ends with an error of the protocol")
+
+
+@server.tool(task_support="optional")
+async def confirm_delete(filename: str, ctx: Context) -> str:
+    """Ask for a consent, as a task."""
+    return f"{filename}: {await ctx.elicit('Delete it?', Consent)}"
+
+
+@server.tool(task_support="optional")
+async def multi_input(ctx: Context) -> str:
+    """Ask for two things at once, as a task."""
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ctx.elicit("Who is the first?", Signed))
+        second = group.create_task(ctx.elicit("Who is the second?", Signed))
+    return f"{first.result()} {second.result()}"
+
+
+@server.tool(task_support="required", defer_task=True)
+async def test_tool_with_task(ctx: Context) -> str:
+    """Ask on the call, and become a task with the answer."""
+    name = await ctx.elicit("What is your name?", Named)
+    await ctx.start_task()
+    return f"Done for {name}"
 
 
 @server.resource("test://static-text", "static-text", mime_type="text/plain")
