@@ -18,6 +18,12 @@ ALL = (
 )  # fmt: skip
 """The steps of every client; resumption needs none of its own where nothing can be interrupted."""
 
+STATELESS = (
+    "discover", "listing", "cursors", "calling", "structure", "errors", "progress", "logging", "sampling", "haggling", "elicitation",
+    "questions", "asking", "pages", "roots", "resources", "prompts", "listening", "cancellation", "mirrored", "quiet",
+)  # fmt: skip
+"""The steps of every client at the revision without a handshake."""
+
 FEW = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "undeclared", "roots", "resources",
     "prompts", "load",
@@ -44,7 +50,7 @@ SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
 class Peer:
     """A client in one of its modes: the revision that it asks for, or how it finds it out.
 
-    `auto` asks for a revision without a handshake first, and has to fall back.
+    `auto` asks whether the server has the revision without a handshake, and has to find it; a revision as mode is the one that the client is pinned to.
     """
 
     name: str
@@ -78,7 +84,10 @@ def _connection(mode: str) -> Peer:
 
 def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: str = "") -> tuple[Peer, ...]:
     """`old` is the mode in which it is played over the old transport as well."""
-    return tuple(Peer(name, mode, (*command, mode), old=mode == old) for mode in modes)
+    return tuple(
+        Peer(name, mode, (*command, mode), STATELESS if mode in ("auto", "2026-07-28") else ALL, old=mode == old)
+        for mode in modes
+    )
 
 
 SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
@@ -101,16 +110,16 @@ ABROAD = (
 """Others' servers, where our client signs in."""
 
 PEERS = (
-    *_plain("Python mcp 2.3.0", ("auto", "legacy"), _python("mcp-2", "sdk2")),
+    *_plain("Python mcp 2.3.0", ("auto", "2026-07-28", "legacy"), _python("mcp-2", "sdk2")),
     *_plain(
         "Python mcp 1.30.0",
         ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"),
         _python("mcp-1", "sdk1"),
         old="2024-11-05",
     ),
-    *_plain("FastMCP 4.1.2", ("auto", "legacy"), _python("fastmcp", "fastmcp4")),
+    *_plain("FastMCP 4.1.2", ("auto", "2026-07-28", "legacy"), _python("fastmcp", "fastmcp4")),
     *_plain("TypeScript sdk 1.32.2", ("legacy",), _node("sdk1"), old="legacy"),
-    *_plain("TypeScript client 2.4.0", ("legacy", "auto"), _node("client2")),
+    *_plain("TypeScript client 2.4.0", ("auto", "2026-07-28", "legacy"), _node("client2")),
     _inspector("legacy"),
     _inspector("auto"),
     _connection("legacy"),

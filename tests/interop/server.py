@@ -10,7 +10,9 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from greenroom import (
     Accepted,
@@ -87,8 +89,8 @@ def crash() -> str:
 
 @server.tool
 def refuse() -> str:
-    """Answer with an error of the protocol."""
-    raise McpError(-32050, "Not tonight.", {"until": "tomorrow"})
+    """Answer with an error of the protocol; its code is of no reserved range."""
+    raise McpError(1050, "Not tonight.", {"until": "tomorrow"})
 
 
 @server.tool
@@ -180,9 +182,52 @@ async def door(id: str) -> str:
 
 
 @server.tool
+async def ask_all(question: str, ctx: Context) -> str:
+    """Ask the user, the model and the client itself, all at once."""
+    async with asyncio.TaskGroup() as group:
+        form = group.create_task(ctx.elicit("Who comes?", Booking))
+        said = group.create_task(ctx.sample(question, max_tokens=50))
+        places = group.create_task(ctx.roots())
+    match form.result():
+        case Accepted(booking):
+            guest = f"{booking.name} takes {booking.seats}"
+        case other:
+            guest = other.action
+    return (
+        f"{guest}, {said.result().model} says {said.result().text}, {', '.join(each.uri for each in places.result())}"
+    )
+
+
+begun = 0
+
+
+@server.tool
+async def ask_twice(ctx: Context) -> str:
+    """Ask one question after the other, and count how often this has begun."""
+    global begun  # noqa: PLW0603 - what a second run would show
+    begun += 1
+    first, second = await ctx.elicit("Who comes?", Booking), await ctx.elicit("And with whom?", Booking)
+    count, begun = begun, 0
+    texts = [
+        f"{each.value.name} takes {each.value.seats}" if isinstance(each, Accepted) else each.action
+        for each in (first, second)
+    ]
+    return f"{texts[0]}, then {texts[1]}; begun {count}"
+
+
+@server.tool
 async def where(ctx: Context) -> str:
     """Where the client works."""
     return ", ".join(f"{root.uri} ({root.name})" for root in await ctx.roots())
+
+
+@server.tool
+def seat(
+    section: Annotated[str, Meta(extra_json_schema={"x-mcp-header": "Section"})],
+    row: Annotated[int, Meta(extra_json_schema={"x-mcp-header": "Row"})] = 1,
+) -> str:
+    """Find a seat. HTTP clients of the stateless era repeat its arguments in headers."""
+    return f"{section} {row}"
 
 
 @server.tool
@@ -281,10 +326,30 @@ def scene(number: str) -> object:
     return text_resource(f"play://scene/{number}", f"Scene {number}", mime_type="text/plain")
 
 
+@server.resource("play://guests", "guests", mime_type="text/plain")
+async def guests(ctx: Context) -> str:
+    """Who has come, which the user knows."""
+    match await ctx.elicit("Who has come?", Booking):
+        case Accepted(booking):
+            return booking.name
+        case other:
+            return other.action
+
+
 @server.prompt
 def greet(who: str, mood: str = "fine") -> str:
     """How to greet a guest."""
     return f"Greet {who}, {mood}."
+
+
+@server.prompt
+async def invite(ctx: Context) -> str:
+    """Invite a guest, whom the user names."""
+    match await ctx.elicit("Who is to come?", Booking):
+        case Accepted(booking):
+            return f"Invite {booking.name}."
+        case other:
+            return other.action
 
 
 @server.completion("mood", prompt="greet")

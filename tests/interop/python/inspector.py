@@ -104,7 +104,7 @@ def load(inspect: Inspector) -> None:
 
 
 def resources(inspect: Inspector) -> None:
-    same("resources", len(inspect("resources/list")["resources"]), 2)
+    same("resources", len(inspect("resources/list")["resources"]), 3)
     (template,) = inspect("resources/templates/list")["resourceTemplates"]
     same("template", template["uriTemplate"], "play://scene/{number}")
     (scene,) = inspect("resources/read", "--uri", "play://scene/4")["contents"]
@@ -112,8 +112,7 @@ def resources(inspect: Inspector) -> None:
 
 
 def prompts(inspect: Inspector) -> None:
-    (greet,) = inspect("prompts/list")["prompts"]
-    same("prompt", greet["name"], "greet")
+    same("prompts", [prompt["name"] for prompt in inspect("prompts/list")["prompts"]], ["greet", "invite"])
     said = inspect("prompts/get", "--prompt-name", "greet", "--prompt-args", "who=Ada", "mood=calm")
     same("message", said["messages"][0]["content"]["text"], "Greet Ada, calm.")
 

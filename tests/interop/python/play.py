@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 SECONDS = 20
 """For each step; none needs one of them."""
@@ -147,6 +147,11 @@ def structured(player: Player) -> bool:
     return player.revision >= "2025-06-18"
 
 
+def stateless(player: Player) -> bool:
+    """Whether the revision has no handshake and no session."""
+    return player.revision >= "2026-07-28"
+
+
 async def initialize(player: Player) -> None:
     hello = await player.hello()
     same("name", (hello.name, hello.version), ("playhouse", "1.0"))
@@ -186,7 +191,8 @@ async def listing(player: Player) -> None:
 async def calling(player: Player) -> None:
     five = await player.call("add", {"a": 2, "b": 3})
     same("2 + 3", (words(five), five.get("isError", False)), ("5", False))
-    same("the same as a value", five.get("structuredContent"), {"result": 5} if structured(player) else None)
+    value = 5 if stateless(player) else {"result": 5} if structured(player) else None
+    same("the same as a value", five.get("structuredContent"), value)
     sums = await asyncio.gather(*(player.call("add", {"a": n, "b": n}) for n in range(20)))
     same("twenty at once", [words(each) for each in sums], [str(2 * n) for n in range(20)])
     picture = (await player.call("picture", {}))["content"]
@@ -209,13 +215,16 @@ async def errors(player: Player) -> None:
     same("a tool that failed", (failed["isError"], words(failed)), (True, "The prop broke."))
     crashed = await player.call("crash", {})
     same("a tool that crashed", (crashed["isError"], "secret" in words(crashed)), (True, False))
-    refusal = await refused("a tool that refused", player.call("refuse", {}), -32050)
+    refusal = await refused("a tool that refused", player.call("refuse", {}), 1050)
     same("the refusal", (refusal.message, refusal.data), ("Not tonight.", {"until": "tomorrow"}))
     await refused("a tool that is not there", player.call("missing", {}), -32602)
     misled = await player.call("add", {"a": "two", "b": 3})
     same("wrong arguments", (misled["isError"], "a" in words(misled)), (True, True))
-    await refused("a resource that is not there", player.read("play://nowhere"), -32002)
+    nowhere = "play://nowhere"
+    unread = await refused("an unknown resource", player.read(nowhere), -32602 if stateless(player) else -32002)
+    same("its address", unread.data, {"uri": nowhere})
     await refused("a prompt that is not there", player.prompt("missing", {}), -32602)
+    await refused("a prompt without its argument", player.prompt("greet", {}), -32602)
     same("and it goes on", words(await player.call("add", {"a": 1, "b": 1})), "2")
 
 
@@ -311,7 +320,7 @@ async def roots(player: Player) -> None:
 
 async def resources(player: Player) -> None:
     listed = {each["uri"]: each for each in (await player.resources())["resources"]}
-    same("resources", sorted(listed), [DIAL, "play://poster"])
+    same("resources", sorted(listed), [DIAL, "play://guests", "play://poster"])
     same("kind of poster", listed["play://poster"]["mimeType"], "image/png")
     (template,) = (await player.templates())["resourceTemplates"]
     same("template", template["uriTemplate"], "play://scene/{number}")
@@ -325,9 +334,10 @@ async def resources(player: Player) -> None:
 
 
 async def prompts(player: Player) -> None:
-    (greet,) = (await player.prompts())["prompts"]
+    greet, invite = (await player.prompts())["prompts"]
     arguments = [(each["name"], each.get("required", False)) for each in greet["arguments"]]
     same("prompt", (greet["name"], arguments), ("greet", [("who", True), ("mood", False)]))
+    same("the one that asks", (invite["name"], invite.get("arguments", [])), ("invite", []))
     said = (await player.prompt("greet", {"who": "Ada", "mood": "calm"}))["messages"]
     same("messages", [(m["role"], m["content"]["text"]) for m in said], [("user", "Greet Ada, calm.")])
     found = (await player.complete("greet", "mood", "c"))["completion"]
@@ -385,10 +395,10 @@ STEPS = (
 )  # fmt: skip
 
 
-async def perform(player: Player) -> bool:
+async def perform(player: Player, steps: Sequence[Callable[[Any], Awaitable[None]]] = STEPS) -> bool:
     """Every step, one line each, until one is wrong; whether none was. With PLAY_ON set, those after a wrong one as well."""
     right = True
-    for step in STEPS:
+    for step in steps:
         if not right and "PLAY_ON" not in os.environ:
             break
         try:

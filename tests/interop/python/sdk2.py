@@ -1,18 +1,21 @@
-"""The Python SDK 2.x as a player. Its default mode, `auto`, asks for the revision without a handshake first."""
+"""The Python SDK 2.x as a player. Its default mode, `auto`, asks whether the server has the revision without a handshake; a revision as mode asks for nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 import play
+import stateless
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.subscriptions import ResourceUpdated, listen
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 
 def wire(model: Any) -> dict[str, Any]:
@@ -31,9 +34,11 @@ async def answer(asking: Awaitable[Any]) -> dict[str, Any]:
 class Sdk2:
     """The client under test, with the methods that the play calls."""
 
-    def __init__(self) -> None:
+    talkative = False
+
+    def __init__(self, revision: str = "2025-11-25") -> None:
         self.ears = play.Ears()
-        self.revision = "2025-11-25"
+        self.revision = revision
         self.client: Client
 
     async def hears(self, message: Any) -> None:
@@ -64,6 +69,13 @@ class Sdk2:
         return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///stage", "name": "stage"}]})
 
     async def hello(self) -> play.Hello:
+        if self.revision == stateless.REVISION and self.client.server_info is None:
+            # the client was told its revision, and has asked for nothing
+            said = wire(types.DiscoverResult.model_validate(await self.client.session.send_discover(self.revision)))
+            info, capabilities = said["_meta"]["io.modelcontextprotocol/serverInfo"], said["capabilities"]
+            return play.Hello(
+                info["name"], info["version"], said["instructions"], self.client.protocol_version, capabilities
+            )
         info = self.client.server_info
         capabilities = wire(self.client.server_capabilities)
         return play.Hello(
@@ -77,12 +89,19 @@ class Sdk2:
         return await answer(self.client.list_tools(cursor=cursor))
 
     async def call(
-        self, name: str, arguments: dict[str, Any], progress: Callable[[Any, Any, Any], None] | None = None
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        progress: Callable[[Any, Any, Any], None] | None = None,
+        level: str | None = None,
     ) -> dict[str, Any]:
         async def heard(done: float, total: float | None, message: str | None) -> None:
             progress(done, total, message)
 
-        return await answer(self.client.call_tool(name, arguments, progress_callback=heard if progress else None))
+        meta = {types.LOG_LEVEL_META_KEY: level} if level else None
+        return await answer(
+            self.client.call_tool(name, arguments, progress_callback=heard if progress else None, meta=meta)
+        )
 
     async def abandon(self, name: str, arguments: dict[str, Any], begun: asyncio.Event) -> None:
         async def heard(*_: Any) -> None:
@@ -124,12 +143,27 @@ class Sdk2:
         request = types.SetLevelRequest.model_construct(method="logging/setLevel", params=params)
         await answer(self.client.session.send_request(request, types.EmptyResult))
 
+    @asynccontextmanager
+    async def listen(self, *, tools: bool = False, uris: Sequence[str] = ()) -> AsyncIterator[stateless.Listening]:
+        async with listen(self.client.session, tools_list_changed=tools, resource_subscriptions=uris) as subscription:
+            listening = stateless.Listening(wire(subscription.honored))
+
+            async def hear() -> None:
+                async for event in subscription:
+                    listening.heard.append(event.uri if isinstance(event, ResourceUpdated) else "tools")
+
+            hearing = asyncio.create_task(hear())
+            try:
+                yield listening
+            finally:
+                hearing.cancel()
+
 
 async def main(arguments: list[str]) -> bool:
     """`MODE URL` or `MODE COMMAND ARGUMENT…`."""
     mode, *where = arguments
     server: Any = where[0] if where[0].startswith("http") else StdioServerParameters(command=where[0], args=where[1:])
-    player = Sdk2()
+    player = Sdk2() if mode == "legacy" else Sdk2(stateless.REVISION)
     async with Client(
         server,
         mode=mode,
@@ -140,7 +174,7 @@ async def main(arguments: list[str]) -> bool:
         logging_callback=player.hears_log,
         message_handler=player.hears,
     ) as player.client:
-        return await play.perform(player)
+        return await (play if mode == "legacy" else stateless).perform(player)
 
 
 if __name__ == "__main__":
