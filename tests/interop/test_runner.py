@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as runner
-from .peers import ALL, PEERS, Peer
+from .peers import ALL, PEERS, STATELESS, Peer
 
 
 def client(code: str, *steps: str) -> Peer:
@@ -63,7 +63,13 @@ def test_every_client_of_the_sdks_plays_the_whole_part() -> None:
         "TypeScript client 2.4.0",
         "TypeScript sdk 1.32.2",
     }
-    assert {peer.mode for peer in PEERS if peer.name == "Python mcp 2.3.0"} == {"auto", "legacy"}
+
+
+def test_each_client_of_the_stateless_era_plays_it_whole_whether_pinned_or_not() -> None:
+    whole = {(peer.name, peer.mode) for peer in PEERS if peer.steps == STATELESS}
+    names = ("FastMCP 4.1.2", "Python mcp 2.3.0", "TypeScript client 2.4.0")
+    assert whole == {(name, mode) for name in names for mode in ("auto", "2026-07-28")}
+    assert {peer.mode for peer in PEERS if peer.name in names} == {"auto", "2026-07-28", "legacy"}
 
 
 def test_the_page_names_every_peer(root: Path) -> None:
