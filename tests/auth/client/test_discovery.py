@@ -233,6 +233,7 @@ async def test_metadata_that_does_not_match_is_refused(documents: dict[str, Any]
     assert caught.value.step == "discovery"
 
 
+@pytest.mark.row("26-A2")
 @pytest.mark.parametrize("issuer", ["https://evil.example", f"{ISSUER}/", "HTTPS://idp.example", None])
 async def test_metadata_of_another_issuer_are_not_believed(issuer: str | None) -> None:
     world = World()

@@ -348,6 +348,7 @@ async def test_an_unused_login_process_stops_and_is_started_again() -> None:
 # --- scopes
 
 
+@pytest.mark.row("26-A11")
 async def test_scopes_are_those_of_the_challenge_else_of_the_resource_else_none() -> None:
     world = World()
     world.documents[PRM]["scopes_supported"] = ["read", "write"]
@@ -362,6 +363,7 @@ async def test_scopes_are_those_of_the_challenge_else_of_the_resource_else_none(
     assert queries == [["read write offline_access"], ["read offline_access"], None, ["read"]]
 
 
+@pytest.mark.row("26-A8")
 async def test_more_scopes_are_asked_for_with_those_that_were_there() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
@@ -371,6 +373,7 @@ async def test_more_scopes_are_asked_for_with_those_that_were_there() -> None:
     assert await credentials.headers() != first
 
 
+@pytest.mark.row("26-A8")
 async def test_a_server_that_is_never_content_is_not_asked_for_ever() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
@@ -419,6 +422,7 @@ async def test_a_server_that_refuses_what_its_own_authorization_server_gives() -
 # --- another authorization server
 
 
+@pytest.mark.row("26-A3")
 async def test_another_authorization_server_is_shown_nothing_of_the_first() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
@@ -433,6 +437,7 @@ async def test_another_authorization_server_is_shown_nothing_of_the_first() -> N
     assert not [form for form in other.requests if form.form.get("grant_type") == "refresh_token"]
 
 
+@pytest.mark.row("26-A3")
 async def test_a_client_registered_at_one_issuer_is_used_at_no_other() -> None:
     world = World()
     credentials = oauth(world, client_id="me", client_secret="s", issuer="https://elsewhere.example").credentials(URL)
@@ -457,6 +462,7 @@ async def test_without_a_word_about_it_the_first_issuer_is_the_one() -> None:
 # --- what comes back
 
 
+@pytest.mark.row("26-A1")
 @pytest.mark.row("CB-10")
 @pytest.mark.parametrize(
     ("redirect", "says"),
@@ -480,6 +486,7 @@ async def test_an_authorization_response_is_checked_against_the_request(
     assert world.tokens() == []
 
 
+@pytest.mark.row("26-A1")
 async def test_nothing_of_another_issuers_error_is_repeated() -> None:
     world = World()
     world.idp.consent = lambda _: Refuse("access_denied", "call 555-EVIL")
@@ -489,6 +496,7 @@ async def test_nothing_of_another_issuers_error_is_repeated() -> None:
     assert "EVIL" not in str(caught.value)
 
 
+@pytest.mark.row("26-A7")
 @pytest.mark.parametrize("methods", [None, ["plain"], []])
 async def test_codes_that_cannot_be_proven_are_not_asked_for(methods: list[str] | None) -> None:
     world = World()

@@ -171,6 +171,7 @@ async def test_a_server_that_names_an_honest_issuer_gets_a_token_for_itself_alon
     assert claims["aud"] in (EVIL_URL, [EVIL_URL])
 
 
+@pytest.mark.row("26-A3")
 @pytest.mark.row("CB-10")
 async def test_credentials_of_one_issuer_are_sent_to_no_other(web: Web) -> None:
     """With one store for both, no token, refresh token, client secret or client id is shared."""

@@ -57,6 +57,7 @@ class Post:
         return dict(parse_qsl(self.body.decode(), strict_parsing=True))
 
 
+@pytest.mark.row("26-A7")
 @pytest.mark.row("CA-05")
 def test_proofs_of_codes() -> None:
     assert (
@@ -70,6 +71,7 @@ def test_proofs_of_codes() -> None:
             code_challenge(bad)
 
 
+@pytest.mark.row("26-A6")
 @pytest.mark.row("CA-05")
 def test_the_address_that_a_user_is_sent_to() -> None:
     found = build_authorization_url(
@@ -91,6 +93,7 @@ def test_the_address_that_a_user_is_sent_to() -> None:
             build_authorization_url(bad, {})
 
 
+@pytest.mark.row("26-A6")
 @pytest.mark.row("CA-06")
 async def test_each_grant_as_it_travels() -> None:
     world = World()
@@ -289,6 +292,7 @@ def registrar(post: Post, store: MemoryStore | None = None, **options: Any) -> C
     return ClientRegistrar(store or MemoryStore(), post, **given)
 
 
+@pytest.mark.row("26-A4")
 @pytest.mark.row("CA-09")
 async def test_a_configured_client_is_not_registered_and_a_metadata_document_goes_before_registration() -> None:
     post = Post({"client_id": "new"})

@@ -385,6 +385,7 @@ def test_a_large_honest_result_is_within_bounds() -> None:
 # --- meters
 
 
+@pytest.mark.row("26-J4")
 def test_a_meter_ends_at_its_steps() -> None:
     meter = StepMeter(10)
     meter.spend(10)

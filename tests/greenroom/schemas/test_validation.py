@@ -183,6 +183,14 @@ def test_older_dialects_that_many_write_are_understood() -> None:
     assert kinds(["x", 2], draft7) == {(0,): "type_mismatch", (): "too_long"}
 
 
+@pytest.mark.row("26-J1")
+def test_a_schema_that_names_no_dialect_is_of_2020_12() -> None:
+    pair = {"prefixItems": [{"type": "integer"}], "items": False}
+    assert validate([1], pair) == []
+    assert kinds(["x", 2], pair) == {(0,): "type_mismatch", (): "too_long"}
+    assert validate(["x"], {**pair, "$schema": "http://json-schema.org/draft-07/schema#", "items": True}) == []
+
+
 # --- refusals at registration
 
 
@@ -194,6 +202,8 @@ def test_the_root_of_a_tools_schema_is_an_object(schema: Any) -> None:
         check_schema(schema, root_object=True)
 
 
+@pytest.mark.row("26-J1")
+@pytest.mark.row("26-J3")
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
