@@ -188,10 +188,16 @@ def detailed_task(tasks: CompanyTasks, record: TaskRecord) -> dict[str, Any]:
         case "completed":
             wire["result"] = result_for(record, "stateless", wrapped=tasks.wraps_result(record))
         case "failed":
-            wire["error"] = msgspec.Raw(record.error or b"{}")
+            wire["error"] = _error(record)
         case _:
             pass
     return wire
+
+
+def _error(record: TaskRecord) -> dict[str, Any]:
+    """The error of the call, with a code that this era has."""
+    error = msgspec.json.decode(record.error or b"{}", type=dict[str, Any])
+    return STATELESS_DIALECT.fit_error(McpError(error["code"], error["message"], error.get("data"))).to_wire()
 
 
 def _status(record: TaskRecord) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
 
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+MISSING: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+"""What the error for an undeclared extension asks for."""
+ANNE: dict[str, Any] = {"action": "accept", "content": {"name": "anne"}}
+ASKED_ANNE = "asked: Accepted(value={'name': 'anne'})"
 FOLLOWS_TASKS: dict[str, Any] = {**ABLE, "extensions": {TASKS_EXTENSION: {}}}
 
 
@@ -74,3 +79,30 @@ class StatelessClient:
     async def get(self, id: str) -> dict[str, Any]:
         """The task, as `tasks/get` returns it."""
         return await self.result("tasks/get", taskId=id)
+
+
+async def ended(client: StatelessClient, id: str) -> dict[str, Any]:
+    """The task, once it has ended."""
+    for _ in range(400):
+        task = await client.get(id)
+        if task["status"] not in ("working", "input_required"):
+            return task
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"the task goes on: {task}")
+
+
+async def asking(client: StatelessClient, id: str, questions: int = 1) -> dict[str, Any]:
+    """The open questions of the task, once there are so many."""
+    for _ in range(400):
+        task = await client.get(id)
+        if len(task.get("inputRequests", ())) == questions:
+            assert task["status"] == "input_required"
+            found: dict[str, Any] = task["inputRequests"]
+            return found
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"it does not ask: {task}")
+
+
+def named(name: str) -> dict[str, Any]:
+    """The answer to a form."""
+    return {"action": "accept", "content": {"name": name}}

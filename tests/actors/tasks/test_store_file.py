@@ -34,8 +34,8 @@ sys.stdin.read()
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = TaskFile(tmp_path / "tasks.db")
     assert file.open(0) == []
-    full = ended(record(poll=1.0, message="half way", name="press"))
-    plain, gone = record(owner="local"), record()
+    full = ended(record(poll=1.0, message="half way", name="press", era="stateless"))
+    plain, gone = record(owner="local", status="input_required", input_requests=b'{"question-1":{}}'), record()
     file.write({each.id: each for each in (full, plain, gone)})
     file.write({gone.id: None, "unknown": None})
     file.close()
@@ -51,6 +51,44 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     database.close()
     assert table == list(COLUMNS) == list(TaskRecord.__struct_fields__)
     assert (mark, mode) == (APPLICATION_ID, "wal")
+
+
+_FIRST_TABLE = """
+CREATE TABLE tasks (
+    id TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, session_id TEXT NOT NULL, method TEXT NOT NULL, name TEXT NOT NULL,
+    status TEXT NOT NULL, message TEXT, created REAL NOT NULL, updated REAL NOT NULL, ended REAL, ttl REAL NOT NULL, poll REAL,
+    result BLOB, error BLOB
+)
+"""
+"""The table of format 1, as it was written then."""
+
+
+def test_a_file_of_the_first_format_is_migrated_and_keeps_its_records(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+    full, plain = ended(record(poll=1.0, message="half way", name="press")), record(owner="local")
+    columns = [name for name in COLUMNS if name not in ("era", "input_requests")]
+    with sqlite3.connect(path) as database:
+        database.execute(_FIRST_TABLE)
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute("PRAGMA user_version = 1")
+        database.executemany(
+            f"INSERT INTO tasks VALUES ({', '.join('?' * len(columns))})",
+            [[getattr(each, name) for name in columns] for each in (full, plain)],
+        )
+    database.close()
+    for _ in range(2):  # it is migrated once, and read as it is the second time
+        file = TaskFile(path)
+        assert file.open(0) == [full, plain]
+        asking = record(
+            input_requests=b'{"question-1":{"method":"roots/list"}}', era="stateless", status="input_required"
+        )
+        file.write({asking.id: asking})
+        file.write({asking.id: None})
+        file.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
+        assert [name for _, name, *_ in database.execute("PRAGMA table_info(tasks)")] == list(COLUMNS)
+    database.close()
 
 
 def test_opening_removes_expired_records_and_no_running_ones(tmp_path: Path) -> None:
