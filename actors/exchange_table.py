@@ -14,20 +14,29 @@ from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.envelope import check_spoken, is_enveloped, read_envelope
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
-from greenroom.protocol.input_required import MAY_ASK, NO_RETRY, RecordedAnswers, RequestState, read_responses
+from greenroom.protocol.input_required import (
+    MAY_ASK,
+    NO_RETRY,
+    RecordedAnswers,
+    RequestState,
+    missing_capability_error,
+    read_responses,
+    undeclared,
+)
 from greenroom.protocol.jsonrpc import encode_error
 from greenroom.protocol.methods import MethodKind, PeerSide
 from greenroom.protocol.mirrored_headers import check_standard_headers
-from greenroom.supervision import Ref, TaskSupervisor, clock, current_node, is_alive
+from greenroom.supervision import ActorError, Ref, TaskSupervisor, clock, current_node, is_alive
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 from greenroom.transports.interfaces import EncodedReply
 
-from .catalogue import MissingScopes, reached_entries
+from .catalogue import MissingScopes, caller_key, may_use, reached_entries
+from .change_feed import ChangeFilter, honoured_filter, open_change_feed
 from .exchange import Exchange
 from .extensions import admitted_method
 from .server_description import is_disabled
 from .settings import server_info
-from .stateless_tasks import TaskReply, task_reply_to, task_starter
+from .stateless_tasks import TaskReply, require_extension, task_reply_to, task_starter
 from .task_record import owner_of
 from .worker import answer_inline, handler_timeout
 from .worker_interfaces import Job, SessionFacts, run_job
@@ -35,17 +44,19 @@ from .worker_interfaces import Job, SessionFacts, run_job
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from greenroom.protocol.input_required import RetryFields
+    from greenroom.protocol.input_required import InputRequired, RecordedAnswer, RetryFields
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import ExitReason, Process
     from greenroom.transports.interfaces import Peer, SessionReply
 
     from .catalogue import Caller
+    from .change_feed import ChangeFeed
     from .company import Company
 
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
+NOT_ACCEPTABLE: Final = 406
 UNAVAILABLE: Final = 503
 _VERSION_HEADER: Final = "mcp-protocol-version"
 
@@ -61,6 +72,42 @@ class ExchangeRefused(McpError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (McpError(self.code, self.message, self.data), self.status, self.setting)
+
+
+class _RoundInput:
+    """The `RoundInput` of a job."""
+
+    __slots__ = ("_exchange", "_params", "recorded", "responses", "state")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        params: Mapping[str, Any],
+        responses: Mapping[str, dict[str, Any]] | None,
+        state: RequestState | None,
+    ) -> None:
+        self._exchange = exchange
+        self._params = params
+        self.responses = responses
+        self.recorded: list[RecordedAnswer] | None = [] if state is None else state.answers
+        self.state: Any = None if state is None else state.value
+
+    def asking_result(self, required: InputRequired, answers: RecordedAnswers) -> dict[str, Any]:
+        """The result that ends the call with questions, and with a state for whatever server gets the retry."""
+        exchange = self._exchange
+        company, facts = exchange.company, exchange.facts
+        needed = undeclared(required.asked, facts.client_capabilities)
+        if needed is not None:
+            raise missing_capability_error(needed, exchange.method)
+        return required.to_wire(
+            company.sealing,
+            owner_of(facts.peer, ""),
+            exchange.method,
+            self._params,
+            expires=company.tasks.now() + company.settings.parked_timeout,
+            round_number=exchange.round + 1,
+            answers=answers,
+        )
 
 
 class Exchanges:
@@ -92,6 +139,11 @@ class Exchanges:
     def company(self) -> Company:
         """The company that they belong to."""
         return self._company
+
+    @property
+    def supervisor(self) -> Ref[Any]:
+        """The supervisor of their processes."""
+        return Ref(self._company.name("exchanges"), None)
 
     @property
     def parked(self) -> int:
@@ -129,6 +181,8 @@ class Exchanges:
             outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
+        if isinstance(outcome, ChangeFilter):
+            return await self._listen(request, facts, outcome)
         if isinstance(outcome, bytes):
             _log(request, facts, started_at, outcome_of(outcome))
             return EncodedReply(outcome)
@@ -150,7 +204,8 @@ class Exchanges:
             check_spoken(envelope.version)
             if headers is not None and request.method == "tools/call" and type(name := params.get("name")) is str:
                 entry = self._company.catalogue_ref.current.tool(name)
-                if entry is not None and entry.header_plan is not None:
+                # A peer that may not use the tool cannot know its headers; it is told which scopes it lacks.
+                if entry is not None and entry.header_plan is not None and may_use(entry, peer):
                     entry.header_plan.check(params.get("arguments") or {}, headers)
         except McpError as error:
             raise ExchangeRefused(error, BAD_REQUEST) from None
@@ -158,7 +213,29 @@ class Exchanges:
             "", envelope.version, peer, envelope.client_info, envelope.client_capabilities, log_level=envelope.log_level
         )
 
-    def _begin(self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None) -> bytes | TaskReply | Exchange:
+    async def _listen(self, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter) -> SessionReply:
+        """Open a change feed. Its process gives the place back."""
+        caller = caller_key(facts.peer)
+        try:
+            self.admit(caller)
+        except ExchangeRefused as error:
+            return _refusal(facts.peer, request, error)
+        opening = asyncio.ensure_future(open_change_feed(self._company, request, facts, wanted))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_leave_feed)
+            raise
+        except ActorError:
+            self.give_back(caller)
+            busy = McpError(
+                ErrorCode.INTERNAL_ERROR, "No process can be started just now: try again", not_executed("busy")
+            )
+            return EncodedReply(encode_error(request.id, busy), UNAVAILABLE)
+
+    def _begin(
+        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None
+    ) -> bytes | TaskReply | ChangeFilter | Exchange:
         """The response, or what will make it. Raises `McpError`."""
         company = self._company
         method = methods.find_method(request.method, facts.version, PeerSide.SERVER)
@@ -168,7 +245,13 @@ class Exchanges:
                 return self._start_exchange(request, facts, quiet, (extended,))
         if method is None or method.kind is not MethodKind.REQUEST or is_disabled(company.settings, method):
             raise ExchangeRefused(_method_not_found(request.method), NOT_FOUND)
-        methods.check_params(method, request.params)
+        params = methods.check_params(method, request.params)
+        if request.method == "subscriptions/listen":
+            if quiet is None:
+                raise ExchangeRefused(_NO_STREAM, NOT_ACCEPTABLE)
+            if params.notifications.task_ids is not None:
+                require_extension(facts, "notifications.taskIds")
+            return honoured_filter(company, params.notifications, facts)
         found = reached_entries(request.method, request.params, company.catalogue_ref.current, facts.peer)
         body = answer_inline(request, facts, company)
         if body is not None:
@@ -186,15 +269,17 @@ class Exchanges:
         quiet: float | None,
         found: Sequence[Any],
         responses: Mapping[str, dict[str, Any]] | None = None,
-        answers: RecordedAnswers | None = None,
+        state: RequestState | None = None,
     ) -> Exchange:
-        """Start a new exchange; with `answers`, for a call that was asked in an earlier run, which is gone."""
+        """Start a new exchange; with a `state`, for a call that was asked in an earlier run, which is gone."""
         company = self._company
         exchange = Exchange(self, request, facts, quiet, handler_timeout(request.method, found))
-        if answers is None and _may_run_again(found):
-            answers = RecordedAnswers()
-        exchange.set_answers(answers, responses)
-        self._admit(exchange)
+        if state is not None:
+            exchange.round = state.round
+            exchange.set_answers(RecordedAnswers(state.answers), responses)
+        else:
+            exchange.set_answers(RecordedAnswers() if _may_run_again(found) else None, responses)
+        self.admit(exchange.caller)
         job = Job(
             0,
             exchange,  # type: ignore[arg-type]  # it takes the job's ending, as a reference to a session would
@@ -207,6 +292,7 @@ class Exchanges:
             company,
             catalogue=company.catalogue_ref.current,
             task_starter=task_starter(company, request, found),
+            input=_RoundInput(exchange, request.params, responses, state) if request.method in MAY_ASK else None,
         )
         exchange.set_job(job)
         self._start(exchange, job)
@@ -228,14 +314,14 @@ class Exchanges:
         state = RequestState.open(company.sealing, retry.state or "", owner, request.method, params, now)
         exchange = self._parked.get(state.exchange)
         if exchange is None:
-            if state.answers is None or not _may_run_again(found):
+            # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
+            if state.exchange and (state.answers is None or not _may_run_again(found)):
                 raise _gone()
-            answers = RecordedAnswers(state.answers)
-            return self._start_exchange(request, facts, quiet, found, retry.responses, answers)
+            return self._start_exchange(request, facts, quiet, found, retry.responses, state)
         if exchange.round != state.round:
             raise _used()
         responses = exchange.check_responses(retry.responses or {})
-        self._admit(exchange)
+        self.admit(exchange.caller)
         self._remove_parked(exchange)
         exchange.resume(request, facts, quiet, responses)
         return exchange
@@ -267,7 +353,7 @@ class Exchanges:
         text = state.seal(company.sealing, owner_of(exchange.facts.peer, ""))
         self._parked_callers[caller] = count + 1
         self._parked[exchange.parked_as] = exchange
-        self._release_open(exchange)
+        self.give_back(exchange.caller)
         return text
 
     def _remove_parked(self, exchange: Exchange) -> None:
@@ -279,9 +365,9 @@ class Exchanges:
 
     # --- admission
 
-    def _admit(self, exchange: Exchange) -> None:
+    def admit(self, caller: Caller | None) -> None:
         """Take a place. Raises `ExchangeRefused` when there is none."""
-        settings, caller = self._company.settings, exchange.caller
+        settings = self._company.settings
         limit, own_limit = settings.max_exchanges, settings.max_exchanges_per_principal
         if limit is not None and self.open >= limit:
             raise _too_many(f"Too many requests at once: at most {limit} may be worked on", "max_exchanges")
@@ -299,11 +385,11 @@ class Exchanges:
         if exchange.parked_as is not None and self._parked.get(exchange.parked_as) is exchange:
             self._remove_parked(exchange)
         else:
-            self._release_open(exchange)
+            self.give_back(exchange.caller)
 
-    def _release_open(self, exchange: Exchange) -> None:
+    def give_back(self, caller: Caller | None) -> None:
+        """Give a place back."""
         self.open -= 1
-        caller = exchange.caller
         if caller is not None:
             left = self._callers.pop(caller) - 1
             if left:
@@ -346,6 +432,18 @@ def _may_run_again(found: Sequence[Any]) -> bool:
     """Whether the request may be carried out twice: it reaches a tool that is declared idempotent, or that changes nothing."""
     annotations: Any = found[0].wire.get("annotations") if len(found) == 1 and found[0].kind == "tool" else None
     return bool(annotations) and (annotations.get("idempotentHint") is True or annotations.get("readOnlyHint") is True)
+
+
+def _leave_feed(opening: asyncio.Future[ChangeFeed]) -> None:
+    """The client of a feed went away while it was opened."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().leave()
+
+
+_NO_STREAM: Final = McpError(
+    ErrorCode.INVALID_REQUEST,
+    "subscriptions/listen is answered by a stream: send Accept: application/json, text/event-stream",
+)
 
 
 def _gone() -> McpError:

@@ -16,7 +16,7 @@ from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.supervision import Down, GenServer, Options, Pid, Reject, child, demonitor, monitor, send, send_after
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from greenroom.supervision import ChildSpec, Monitor, Ref
 
@@ -57,15 +57,18 @@ class SubscriptionTable:
     It belongs to the company. Only the process writes to it, except for the mark of a gap.
     """
 
-    __slots__ = ("gap", "sessions", "subscribers")
+    __slots__ = ("gap", "lists", "sessions", "subscribers")
 
     def __init__(self) -> None:
         self.sessions: dict[Pid, dict[str, None]] = {}
+        self.lists: dict[Pid, frozenset[str]] = {}
+        """The notifications of changed lists that a process wants, where it does not want all."""
         self.subscribers: dict[str, dict[Pid, None]] = {}
         self.gap = False
 
     def remove_session(self, pid: Pid) -> None:
         """Remove a session."""
+        self.lists.pop(pid, None)
         for uri in self.sessions.pop(pid, ()):
             self.leave(pid, uri)
 
@@ -111,6 +114,15 @@ class Subscriptions(GenServer):
         if pid not in self._monitors:
             self._table.sessions.setdefault(pid, {})
             self._monitors[pid] = monitor(pid)
+
+    def listen(self, pid: Pid, lists: frozenset[str], uris: Sequence[str]) -> None:
+        """Announce to this process changes of those lists and resources alone. Its limits were checked before."""
+        self.join(pid)
+        table = self._table
+        table.lists[pid] = lists
+        for uri in uris:
+            table.sessions[pid][uri] = None
+            table.subscribers.setdefault(uri, {})[pid] = None
 
     def leave(self, pid: Pid) -> None:
         """Announce nothing more to this session."""
@@ -199,7 +211,9 @@ class Subscriptions(GenServer):
         for method in lists:
             announcement = ChangeAnnouncement(method)
             for pid in table.sessions:
-                send(pid, announcement)
+                wanted = table.lists.get(pid)
+                if wanted is None or method in wanted:
+                    send(pid, announcement)
         for uri, extra in resources.items():
             announcement = ChangeAnnouncement(UPDATED, {**extra, "uri": uri})
             for pid in table.subscribers.get(uri, ()):

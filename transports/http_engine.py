@@ -18,11 +18,11 @@ import math
 import secrets
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from greenroom.protocol import versions
 from greenroom.protocol.dialect import STATELESS_DIALECT, is_handshake_version
-from greenroom.protocol.envelope import is_enveloped
+from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY, is_enveloped
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JsonRpcError,
@@ -30,9 +30,11 @@ from greenroom.protocol.jsonrpc import (
     JsonRpcRequest,
     JsonRpcResponse,
     MessageLimits,
+    encode,
     encode_error,
     parse,
 )
+from greenroom.protocol.mirrored_headers import VERSION_HEADER, HeaderMismatch, check_standard_headers
 from greenroom.supervision import ProcessExited, tracebacks
 
 from . import http_request as checks
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import RequestId
 
     from .http_request import BodyShare, Headers
-    from .interfaces import Authenticator, Feed, SessionHandle, SessionReply, SessionRouter
+    from .interfaces import Authenticator, Feed, LastingFeed, SessionHandle, SessionReply, SessionRouter
 
 if TYPE_CHECKING:
     RawHeaders: TypeAlias = RequestHead | Iterable[tuple[bytes | str, bytes | str]]
@@ -60,7 +62,6 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger("greenroom.http")
 
-VERSION_HEADER: Final = "mcp-protocol-version"
 _LONGEST_LENGTH: Final = 18  # digits: a longer Content-Length exceeds every limit, and converting it is expensive
 
 
@@ -122,6 +123,7 @@ class HttpEngine:
         self._legacy = LegacySse(router, config, self._limits, self._instance) if config.old_sse else None
         self._retry = None if config.sse_retry is None else round(config.sse_retry * 1000)
         self._open_streams: set[Interruption] = set()
+        self._listening: set[LastingFeed] = set()
         self._interruptible_calls: set[Interruption] = set()
         self._stopping = False
         quiet = config.quiet_after
@@ -156,6 +158,8 @@ class HttpEngine:
         self._stopping = True
         for stream in tuple(self._open_streams):
             stream.interrupt()
+        for feed in tuple(self._listening):
+            feed.finish()
         if self._legacy is not None:
             self._legacy.stop()
 
@@ -314,6 +318,7 @@ class HttpEngine:
         if self._names_no_session_version(http_request) or is_enveloped(getattr(message, "params", {})):
             if not isinstance(message, JsonRpcNotification):
                 raise invalid_request(400, "Invalid Request: the client must not answer here, as it is never asked")
+            self._check_notification(http_request, message)
             # There is nothing to do: a client of the stateless era cancels a request by closing its stream.
             await http_request.reply(202, ())
             return
@@ -328,6 +333,16 @@ class HttpEngine:
             except ProcessExited:
                 raise invalid_request(404, "Unknown Mcp-Session-Id") from None
         await http_request.reply(204 if self.config.plain else 202, ())
+
+    def _check_notification(self, http_request: HttpRequest, message: JsonRpcNotification) -> None:
+        """Refuse a notification of the stateless era whose headers differ from it. They may be missing: the revision requires none."""
+        said: Any = message.params["_meta"][PROTOCOL_VERSION_KEY] if is_enveloped(message.params) else None
+        version = said if isinstance(said, str) else None
+        try:
+            check_standard_headers(message.method, message.params, http_request.headers, version, required=False)
+        except HeaderMismatch as error:
+            body = encode({"jsonrpc": versions.JSONRPC, "error": error.to_wire()})
+            raise RequestRefused(400, JSON_HEADERS, body, why=error.message) from None
 
     def _is_exchange(self, http_request: HttpRequest, request: JsonRpcRequest) -> bool:
         """Whether the request is of the stateless era: by its envelope, or, where it has none, by its header.
@@ -353,6 +368,9 @@ class HttpEngine:
 
     async def _exchange(self, http_request: HttpRequest, request: JsonRpcRequest, accepted: tuple[str, ...]) -> None:
         """Answer a request of the stateless era. Whenever its client disconnects, it is cancelled."""
+        is_listen = request.method == "subscriptions/listen"
+        if is_listen and self._stopping:
+            raise invalid_request(503, "The server is shutting down", request.id)
         quiet = self._quiet_after if checks.EVENTS in accepted else None
         begun = asyncio.get_running_loop().time()
         wait = self._router.exchange(http_request.peer, request, http_request.headers, quiet)
@@ -361,7 +379,14 @@ class HttpEngine:
             await self._reply(http_request, result, accepted)
         else:
             quiet_for = asyncio.get_running_loop().time() - begun
-            await self._stream(http_request, result, None, request.id, silent=quiet_for >= self._quiet_after)
+            listening = cast("LastingFeed", result) if is_listen else None
+            if listening is not None:
+                self._listening.add(listening)
+            try:
+                await self._stream(http_request, result, None, request.id, silent=quiet_for >= self._quiet_after)
+            finally:
+                if listening is not None:
+                    self._listening.discard(listening)
 
     def _check_post(self, http_request: HttpRequest) -> tuple[str, ...]:
         """The media types the peer accepts, of JSON and event streams, in its order."""

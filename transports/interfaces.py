@@ -78,6 +78,13 @@ class Feed(Protocol):
         """Detach the reader. A resumable feed waits for its next reader; any other feed ends."""
 
 
+class LastingFeed(Feed, Protocol):
+    """The feed of a `subscriptions/listen`, which has its reply when it is ended."""
+
+    def finish(self) -> None:
+        """End it in order: its reader gets the reply, and then the feed has ended."""
+
+
 SessionReply: TypeAlias = EncodedReply | Feed | None
 """The result of a request: its reply; a feed on which the reply follows other messages; or nothing, because the peer cancelled it."""
 
@@ -136,6 +143,11 @@ class SessionStart(NamedTuple):
 
 class SessionRouter(Protocol):
     """Creates and finds the sessions of a server."""
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests of one peer may be in flight at once: a channel counts those of its session and those that stand alone."""
+        ...
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Start a session with an `initialize` request. A refused one leaves no state behind."""

@@ -1,0 +1,310 @@
+"""Change feeds: `subscriptions/listen` of the stateless era. A process for each one, with its own filter.
+
+The process joins the company's subscriptions and watches tasks, and puts what its client asked for into the feed that the transport reads. The feed holds one
+message for each changed list, resource and task at most: of several changes that the client has not read, the last one is sent. So memory is bounded by the filter.
+The client ends it by leaving; the server ends it with a result. When the process dies, the feed ends without one, and the client knows that it has missed changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.protocol.dialect import STATELESS_DIALECT
+from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
+from greenroom.protocol.jsonrpc import encode_notification, encode_result
+from greenroom.supervision import (
+    Down,
+    DynamicSupervisor,
+    GenServer,
+    Options,
+    Shutdown,
+    child,
+    demonitor,
+    monitor,
+    send_after,
+    stopping,
+)
+from greenroom.transports.access_log import is_on, log_call
+from greenroom.transports.interfaces import FeedEvent
+
+from .catalogue import MissingScopes, caller_key, reached_entries
+from .server_description import declared_capabilities
+from .session_streams import FeedWaiter
+from .settings import server_info
+from .stateless_tasks import detailed_task, watch_tasks
+from .subscriptions import (
+    MAX_PER_SESSION,
+    MAX_SESSION_CHARACTERS,
+    MAX_URI_CHARACTERS,
+    ChangeAnnouncement,
+    Subscriptions,
+)
+from .task_record import TaskChanged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from greenroom.protocol.jsonrpc import JsonRpcRequest, RequestId
+    from greenroom.protocol.wire_shapes import ListenFilter
+    from greenroom.supervision import ExitReason, Monitor, Ref
+
+    from .company import Company
+    from .worker_interfaces import SessionFacts
+
+_ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+_TASK_CHANGED: Final = "notifications/tasks"
+_REJOIN: Final = object()
+_REJOIN_SECONDS: Final = 0.05
+_LISTS: Final[Sequence[tuple[str, str, str, str]]] = (
+    ("tools_list_changed", "toolsListChanged", "tools", "notifications/tools/list_changed"),
+    ("prompts_list_changed", "promptsListChanged", "prompts", "notifications/prompts/list_changed"),
+    ("resources_list_changed", "resourcesListChanged", "resources", "notifications/resources/list_changed"),
+)
+"""For each list: the filter's attribute, its name on the wire, the capability, and the notification."""
+ENDED: Final = Shutdown("the client has stopped listening")
+
+
+class ChangeFilter:
+    """What is announced on one feed: the part of the client's wish that this server can honour."""
+
+    __slots__ = ("lists", "task_ids", "uris")
+
+    def __init__(self, lists: frozenset[str], uris: tuple[str, ...], task_ids: tuple[str, ...]) -> None:
+        self.lists = lists
+        """The notifications of changed lists."""
+        self.uris = uris
+        self.task_ids = task_ids
+
+    def to_wire(self) -> dict[str, Any]:
+        """The filter as it is acknowledged."""
+        wire: dict[str, Any] = {name: True for _, name, _, notification in _LISTS if notification in self.lists}
+        if self.uris:
+            wire["resourceSubscriptions"] = list(self.uris)
+        if self.task_ids:
+            wire["taskIds"] = list(self.task_ids)
+        return wire
+
+
+def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -> ChangeFilter:
+    """The part of a wish that this server can honour, but for tasks, which are watched later. Raises `McpError` for one that it refuses.
+
+    A resource that needs scopes which the caller lacks is refused with all the scopes that the wish needs, so that the caller can get them at once.
+    """
+    catalogue = company.catalogue_ref.current
+    capabilities = declared_capabilities(company.settings, catalogue, facts.version)
+    lists = frozenset(
+        notification
+        for attribute, _, capability, notification in _LISTS
+        if getattr(wish, attribute) and capabilities.get(capability, {}).get("listChanged")
+    )
+    uris = tuple(dict.fromkeys(wish.resource_subscriptions or ()))
+    ids = tuple(dict.fromkeys(wish.task_ids or ()))
+    _check_bounds("resourceSubscriptions", uris)
+    _check_bounds("taskIds", ids)
+    if not capabilities.get("resources", {}).get("subscribe"):
+        uris = ()
+    missing: dict[str, None] = {}
+    for uri in uris:
+        try:
+            reached_entries("resources/subscribe", {"uri": uri}, catalogue, facts.peer)
+        except MissingScopes as error:
+            missing.update(dict.fromkeys(error.scopes))
+    if missing:
+        raise MissingScopes(tuple(missing))
+    return ChangeFilter(lists, uris, ids)
+
+
+def _check_bounds(name: str, texts: tuple[str, ...]) -> None:
+    if (
+        len(texts) > MAX_PER_SESSION
+        or any(len(each) > MAX_URI_CHARACTERS for each in texts)
+        or sum(map(len, texts)) > MAX_SESSION_CHARACTERS
+    ):
+        raise McpError(
+            ErrorCode.INVALID_PARAMS,
+            f'Invalid params: "notifications.{name}" may have {MAX_PER_SESSION} members of {MAX_URI_CHARACTERS} characters, and {MAX_SESSION_CHARACTERS} characters in all',
+        )
+
+
+class ChangeFeed(FeedWaiter):
+    """The messages of one listening client that it has not read."""
+
+    __slots__ = ("_end_message", "_first", "_id", "_is_over", "_on_left", "_pending")
+
+    name = "changes"
+
+    def __init__(self, id: RequestId, on_left: Callable[[], object]) -> None:
+        """`on_left` is called when the reader leaves."""
+        super().__init__()
+        self._id = id
+        self._on_left = on_left
+        self._first: bytes | None = None
+        self._pending: dict[tuple[str, str], bytes] = {}
+        self._end_message: bytes | None = None
+        self._is_over = False
+
+    def acknowledge(self, body: bytes) -> None:
+        """Set the first message."""
+        self._first = body
+        self.wake()
+
+    def announce(self, method: str, about: str, body: bytes) -> None:
+        """Add a message, in place of an unread one of the same kind about the same thing."""
+        if not self._is_over:
+            self._pending[method, about] = body
+            self.wake()
+
+    def end(self, body: bytes | None = None) -> None:
+        """End the feed after what is unread, with a result or without."""
+        if not self._is_over:
+            self._is_over = True
+            self._end_message = body
+            self.wake()
+
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
+        """The unread messages; empty after the timeout; None when the feed has ended."""
+        while True:
+            if self._first is not None:
+                events = [FeedEvent("", self._first)]
+                self._first = None
+                return events
+            pending, self._pending = self._pending, {}
+            events = [FeedEvent("", body) for body in pending.values()]
+            if self._end_message is not None:
+                events.append(FeedEvent("", self._end_message, answers=self._id))
+                self._end_message = None
+            if events:
+                return events
+            if self._is_over:
+                return None
+            if not await self.wait(timeout):
+                return []
+
+    def leave(self) -> None:
+        """The reader is gone: the process ends."""
+        self._is_over = True
+        self._pending.clear()
+        self._end_message = None
+        self._on_left()
+
+    def finish(self) -> None:
+        """End it in order: the reader gets the result, and then the feed has ended."""
+        self._on_left()
+
+
+class ChangeFeedProcess(GenServer):
+    """The process of one change feed."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter) -> None:
+        self._company = company
+        self._id = request.id
+        self._meta = {SUBSCRIPTION_ID_KEY: request.id}
+        self._facts = facts
+        self._filter = wanted
+        self._monitor: Monitor | None = None
+        self._started_at = 0.0
+        self.feed: ChangeFeed
+        self._own_ref: Ref[ChangeFeedProcess]
+
+    def init(self) -> None:
+        """Watch what the filter names, and acknowledge it."""
+        own = self._own_ref = self.ref()
+        self._started_at = self.process.node.now()
+        self.feed = ChangeFeed(self._id, lambda: own.cast(ChangeFeedProcess.finish))
+        wanted = self._filter
+        if wanted.task_ids:
+            # The extension was checked before, so this finds the tasks that the caller may see.
+            watched = watch_tasks(self._company, self._facts, wanted.task_ids, own)
+            wanted.task_ids = tuple(record.id for record in watched)
+        self._join()
+        self.feed.acknowledge(self._encoded(_ACKNOWLEDGED, {"notifications": wanted.to_wire()}))
+        self.process.add_exit_waiter(self)  # last: a start that fails gives its place back by itself
+
+    def open_feed(self) -> ChangeFeed:
+        """The feed, for its reader."""
+        return self.feed
+
+    def finish(self) -> None:
+        """End the feed with its result."""
+        self._send_result()
+        return stopping(None, ENDED)
+
+    def handle_info(self, message: Any) -> None:
+        """Put an announced change into the feed."""
+        match message:
+            case ChangeAnnouncement(method=method, params=params):
+                self._announce(method, str(params.get("uri", "")), params)
+            case TaskChanged(record=record):
+                self._announce(_TASK_CHANGED, record.id, detailed_task(self._company.tasks, record))
+            case Down(ref=ref):
+                if ref is self._monitor:
+                    self._join()
+            case _ if message is _REJOIN:
+                self._join()
+            case _:
+                super().handle_info(message)
+
+    def terminate(self, reason: ExitReason) -> None:
+        """The server stops: the client gets the result."""
+        if isinstance(reason, Shutdown):
+            self._send_result()
+
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
+        """Runs however the process ended: end the feed, and release what the filter holds."""
+        self.feed.end()
+        company = self._company
+        company.tasks.watchers.unwatch(self._filter.task_ids, self._own_ref)
+        company.exchanges.give_back(caller_key(self._facts.peer))
+        if is_on():
+            facts, seconds = self._facts, self.process.node.now() - self._started_at
+            log_call("subscriptions/listen", "", "ended", seconds, facts.peer, facts.version)
+
+    def _join(self) -> None:
+        """Register with the subscriptions' process, and again with its successor."""
+        wanted = self._filter
+        if not wanted.lists and not wanted.uris:
+            return
+        if self._monitor is not None:
+            demonitor(self._monitor)
+            self._monitor = None
+        subscriptions = self._company.subscriptions
+        if subscriptions.cast(Subscriptions.listen, self.pid, wanted.lists, wanted.uris):
+            self._monitor = monitor(subscriptions)
+        else:
+            send_after(_REJOIN_SECONDS, self._own_ref, _REJOIN)
+
+    def _announce(self, method: str, about: str, params: Mapping[str, Any]) -> None:
+        try:
+            self.feed.announce(method, about, self._encoded(method, params))
+        except LocalProtocolError as error:
+            self.report_unexpected("announcement", f"{method}: {error}")
+
+    def _encoded(self, method: str, params: Mapping[str, Any]) -> bytes:
+        meta: Any = params.get("_meta")
+        tagged = {**meta, **self._meta} if isinstance(meta, dict) else self._meta
+        return encode_notification(method, {**params, "_meta": tagged})
+
+    def _send_result(self) -> None:
+        result = STATELESS_DIALECT.finish(
+            "subscriptions/listen", {"_meta": self._meta}, server_info(self._company.settings)
+        )
+        self.feed.end(encode_result(self._id, result))
+
+    def report_state(self) -> str:
+        """The numbers of lists, resources and tasks."""
+        wanted = self._filter
+        return f"listens to {len(wanted.lists)} lists, {len(wanted.uris)} resources and {len(wanted.task_ids)} tasks"
+
+
+async def open_change_feed(
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter
+) -> ChangeFeed:
+    """Start the process, and return its feed. Raises `ActorError` when it cannot be started."""
+    spec = child(ChangeFeedProcess, company, request, facts, wanted)
+    spec = spec.but(restart="temporary", options=Options(label="listen"))
+    supervisor: Ref[DynamicSupervisor] = company.exchanges.supervisor
+    process: Ref[ChangeFeedProcess] = await supervisor.call(DynamicSupervisor.start_child, spec)
+    return await process.within(None).call(ChangeFeedProcess.open_feed)
