@@ -201,7 +201,9 @@ CODES: dict[ErrorCode, str] = {
     ErrorCode.URL_ELICITATION_REQUIRED: "The user has to open the URLs in `data.elicitations` first.",
     ErrorCode.CANCELLED: "Never sent, because a cancelled request is not answered. The client understands it from other servers.",
     ErrorCode.USER_REJECTED: "The user of the client has declined a sampling request.",
-    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Never sent. Servers of the stateless revision send it, and the client understands it.",
+    ErrorCode.HEADER_MISMATCH: "Revision 2026-07-28: an HTTP header that repeats a part of the request is missing, wrong or invalid. `data.header` names it.",
+    ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY: "Revision 2026-07-28: the request has to declare the capabilities in `data.requiredCapabilities`.",
+    ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: "Revision 2026-07-28: the request names a revision that is not served; `data.supported` lists those that are.",
 }
 
 
