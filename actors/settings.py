@@ -103,7 +103,7 @@ class Settings:
     """How many bytes of messages may wait."""
 
     max_tasks: int = 64
-    """How many tasks of one owner may be unfinished at once. An owner is a principal, or without authentication a session."""
+    """How many tasks of one owner may be unfinished at once. An owner is a principal; without authentication a session, or without one an address."""
     max_tasks_kept: int = 512
     """How many ended tasks are kept for each owner; the oldest go first, whatever their ttl."""
     task_bytes: int = 16 * _MIB

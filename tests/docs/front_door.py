@@ -91,6 +91,7 @@ COMMON_FIELDS = {
     "validate_output": "Whether structured results are checked against `output_schema`; None leaves it to `strict`.",
     "long_running": "Whether a call is answered with a task even if the client did not ask for one, where its revision has tasks.",
     "task_support": 'Whether clients may call it as a task: `"forbidden"`, `"optional"` or `"required"`. None: optional for a `long_running` tool, else forbidden.',
+    "defer_task": "Whether its handler says when a call becomes a task (`await ctx.start_task()`), for clients without a session.",
     "uri": "The URI by which clients read it.",
     "mime_type": "The MIME type of results that name none.",
     "size": "Its size in bytes, for the list.",

@@ -23,8 +23,10 @@ from greenroom.protocol.jsonrpc import (
     too_long_error,
 )
 from greenroom.protocol.methods import (
+    EXTENSION_METHODS,
     METHODS,
     TABLE,
+    TASKS_EXTENSION,
     UNGATED,
     MessageDirection,
     MethodKind,
@@ -113,6 +115,16 @@ def methods_page() -> str:
         lines += table([head[column] for column in keep], [[row[column] for column in keep] for row in rows])
     both = sum(method.direction is MessageDirection.BOTH for method in METHODS.values())
     lines += [f"{len(METHODS)} methods in all, {both} of which go both ways.", ""]
+    lines += [
+        "## The tasks extension",
+        "",
+        f"These methods are for requests of the stateless revision that declare the extension `{TASKS_EXTENSION}`:",
+        "",
+    ]
+    lines += table(
+        ("Method", "Params", "Direction"),
+        [[f"`{each.name}`", members(each.params), each.direction.value] for each in EXTENSION_METHODS.values()],
+    )
     return "\n".join(lines)
 
 
