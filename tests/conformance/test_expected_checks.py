@@ -39,6 +39,8 @@ def test_the_expected_figures_are_unchanged() -> None:
         (32, 44),
         (30, 84),
         (27, 56),
+        (37, 197),
+        (65, 276),
     ]
     assert [(len(leg.checks), sum(leg.checks.values())) for leg in CLIENT_LEGS] == [
         (25, 283),
@@ -58,6 +60,7 @@ def test_the_scenarios_of_the_command_fit_the_fixture() -> None:
 def due(leg: Leg) -> dict[str, Counter[str]]:
     """The counts of a run that passes."""
     counted = {name: Counter(SUCCESS=checks + leg.beyond.get(name, 0)) for name, checks in leg.checks.items()}
+    counted |= {name: Counter(SKIPPED=1) for name in leg.empty}
     return counted | {name: Counter(FAILURE=1) for name in leg.failing}
 
 
@@ -119,6 +122,18 @@ def test_unimplemented_and_contradicting_scenarios_are_failures_by_name(ended: C
     assert complaints(leg, {**counted, "new": Counter(SUCCESS=9)}) == [
         "new: did not fail, though it is of what is not built: take it out of the table"
     ]
+
+
+def test_a_scenario_that_the_suite_skips_neither_passes_nor_fails() -> None:
+    leg = Leg("1.0", "small", ("--all",), {"ping": 2, "later": 0}, empty=frozenset({"later"}))
+    counted = {"ping": Counter(SUCCESS=2), "later": Counter(SKIPPED=1)}
+    assert complaints(leg, counted) == []
+    assert row(leg, counted) == "| 1.0 | `server --all` | 2 | 1 | 2 | 0 |"
+    assert complaints(leg, {**counted, "later": Counter(SUCCESS=1, SKIPPED=1)}) == [
+        "later: 1 checks passed where 0 have to"
+    ]
+    assert complaints(leg, {**counted, "later": Counter(FAILURE=1)}) == ["later: 1 FAILURE"]
+    assert complaints(leg, {"ping": Counter(SUCCESS=2)}) == ["later: was not run"]
 
 
 def test_a_missing_scenario_is_reported() -> None:
