@@ -1,6 +1,8 @@
-"""``greenroom check``: runs the official conformance suite against a server, with the scenarios that fit any server. It needs Node 22 and npx.
+"""``greenroom check``: tests a server of anybody's.
 
-The other scenarios expect the suite's own tools on the server: `--scenario` runs them.
+For the handshake revisions it runs the official conformance suite, with the scenarios that fit any server, which needs Node 22 and npx; the other
+scenarios expect the suite's own tools on the server, and `--scenario` runs them. With `--era modern` it makes the checks of `stateless_checks` and
+`stateless_http_checks`, which need nothing else.
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from greenroom.protocol.versions import STATELESS
+
 from .click_app import echo, styled
 from .command_output import print_json
 from .exit_codes import FAILED, OK, UNREACHABLE, CommandFailed, UsageError, visible
-from .server_loader import TargetOptions, is_server_name, is_url
+from .server_loader import TargetOptions, is_server_name, is_url, parse_pairs
 from .target_client import connected
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
+
+    from .stateless_probe import CheckOutcome
 
 SUITE: Final = "@modelcontextprotocol/conformance@0.1.16"
 NODE: Final = 22
@@ -45,8 +51,98 @@ _BY_CAPABILITY: Final = {
 }
 
 
-def check(*, target: str, scenario: Sequence[str], suite: str | None, config: Path | None, json: bool) -> int:
-    """Run the suite; exit code 1 if a check failed."""
+def check(  # noqa: PLR0913 - the options of the command
+    *,
+    target: str | None,
+    era: str,
+    scenario: Sequence[str],
+    suite: str | None,
+    header: Sequence[str],
+    second_header: Sequence[str],
+    env: Sequence[str],
+    config: Path | None,
+    json: bool,
+    command: Sequence[str] | None,
+) -> int:
+    """Check the server; exit code 1 if a check failed."""
+    where = TargetOptions(target, command, header=header, env=env, config=config)
+    _require_one_target(where)
+    if era == "modern":
+        if suite is not None:
+            raise UsageError("--suite is for the official suite, which --era modern does not run")
+        return asyncio.run(_check_stateless(where, scenario, second_header, json=json))
+    if command is not None:
+        raise UsageError(
+            "a command behind -- is for --era modern: the official suite speaks HTTP only, and a bridge in between would be tested instead; "
+            "serve it over HTTP, and check the URL"
+        )
+    if header or second_header or env:
+        raise UsageError(
+            "--header, --second-header and --env are for --era modern: the official suite sends no headers"
+        )
+    assert target is not None
+    return _check_by_suite(target, scenario, suite, config, json=json)
+
+
+def _require_one_target(where: TargetOptions) -> None:
+    if where.target is None and not where.command:
+        raise UsageError("name a server: a URL, a name in your configuration, module:server, or a command behind --")
+    if where.target is not None and where.command is not None:
+        raise UsageError(f"give either {where.target} or a command behind --, not both")
+
+
+# --- Revision 2026-07-28, by requests of our own.
+
+_STYLES: Final = {"passed": "good", "failed": "bad", "absent": "odd", "not applicable": "dim"}
+
+
+async def _check_stateless(
+    where: TargetOptions, only: Sequence[str], second_header: Sequence[str], *, json: bool
+) -> int:
+    from .raw_peer import CommandPeer, HttpPeer, PeerFailed  # noqa: PLC0415 - the suite needs none of it
+    from .stateless_http_checks import CHECKS  # noqa: PLC0415 - as above
+    from .stateless_probe import CheckedServer, Deviation, run_checks  # noqa: PLC0415 - as above
+
+    if unknown := [each for each in only if not any(each in (one.id, one.row) for one in CHECKS)]:
+        raise UsageError(f"there is no check {', '.join(unknown)}; there are {', '.join(one.id for one in CHECKS)}")
+    headers, others = parse_pairs("--header", where.header), parse_pairs("--second-header", second_header)
+    env = parse_pairs("--env", where.env)
+    async with contextlib.AsyncExitStack() as opened:
+        try:
+            if where.command is not None:
+                if headers or others:
+                    raise UsageError("--header and --second-header are only for a URL")
+                server = CheckedServer(await opened.enter_async_context(CommandPeer(where.command, env)))
+            else:
+                if env:
+                    raise UsageError("--env is only for a command")
+                url = opened.enter_context(_target_url(str(where.target), where.config))
+                server = CheckedServer(HttpPeer(url, headers), HttpPeer(url, others) if others else None)
+            await server.discover()
+        except PeerFailed as failure:
+            raise CommandFailed(UNREACHABLE, str(failure)) from None
+        except Deviation as deviation:
+            raise CommandFailed(FAILED, f"the server does not serve revision {STATELESS}: {deviation}") from None
+        outcomes = await run_checks(CHECKS, server, only, None if json else _print_outcome)
+    if json:
+        print_json(
+            {"revision": STATELESS, "transport": server.peer.transport, "checks": [one._asdict() for one in outcomes]}
+        )
+    else:
+        counted = Counter[str](one.verdict for one in outcomes)
+        echo(", ".join(f"{counted[verdict]} {verdict}" for verdict in _STYLES if counted[verdict]))
+    return FAILED if any(one.verdict == "failed" for one in outcomes) else OK
+
+
+def _print_outcome(one: CheckOutcome) -> None:
+    echo(f"{styled(one.verdict, _STYLES[one.verdict])}  {one.id}  {one.promise} ({one.level})")
+    echo(f"        {visible(one.evidence)}")
+
+
+# --- Handshake revisions, by the official suite.
+
+
+def _check_by_suite(target: str, scenario: Sequence[str], suite: str | None, config: Path | None, *, json: bool) -> int:
     words = _suite_command(suite)
     with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _target_url(target, config) as url:
         scenarios = list(scenario) or asyncio.run(_fitting_scenarios(url))

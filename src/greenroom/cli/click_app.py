@@ -171,12 +171,10 @@ class CliCommand(click.Command):
         *params: click.Parameter,
         more: str = "",
         takes_command: bool = False,
-        no_command_because: str = "",
     ) -> None:
         """`run` names the code, as `module:function`: it gets the arguments and options as keywords and returns the exit code, or None for 0.
 
-        `more` is the end of the help text: examples. With `takes_command`, a server's command may follow `--`; `no_command_because` is the reason
-        why it may not, for a command where a user could expect it.
+        `more` is the end of the help text: examples. With `takes_command`, a server's command may follow `--`.
         """
         listed = "\n".join(
             f"{str(each.name).upper()}: {each.about}" for each in params if isinstance(each, CommandArgument)
@@ -184,9 +182,7 @@ class CliCommand(click.Command):
         whole = f"{about}.\n\n\b\n{listed}" if listed else f"{about}."
         super().__init__(name, params=list(params), help=whole, short_help=about, epilog=more or None)
         self.run, self.takes_command = run, takes_command
-        self._refused = (
-            f"greenroom {name} takes no command behind --{f': {no_command_because}' if no_command_because else ''}"
-        )
+        self._refused = f"greenroom {name} takes no command behind --"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Reject a command behind `--` before other mistakes, where this command takes none."""

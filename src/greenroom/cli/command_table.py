@@ -235,23 +235,37 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "check",
-        "Test a server with the official conformance suite (needs Node 22)",
+        "Test a server: with the official conformance suite (needs Node 22), or by the promises of the current revision",
         "greenroom.cli.check_command:check",
         CommandArgument(
             "target",
             "a URL, the name of a configured server with a URL, or module:server or file.py, which is served for the test",
+            is_required=False,
             completes="target",
         ),
         CommandOption(
+            "era",
+            "legacy: the revisions with a handshake, by the official suite; modern: revision 2026-07-28, by requests of our own, which need no suite",
+            choices=("legacy", "modern"),
+            default="legacy",
+        ),
+        CommandOption(
             "scenario",
-            "run this scenario; repeat for more (default: the scenarios that fit any server)",
+            "run this scenario, or with --era modern this check; repeat for more (default: all that fit any server)",
             metavar="NAME",
             multiple=True,
         ),
         CommandOption("suite", "use the suite at this path, instead of fetching it", metavar="FILE"),
-        *(CONFIG, JSON),
-        more="greenroom check weather.py",
-        no_command_because="the suite speaks HTTP only, and a bridge in between would be tested instead: serve it over HTTP, and check the URL",
+        CommandOption(
+            "second-header",
+            "with --era modern, a header of another principal, to see that one cannot use what is the other's; repeat for more",
+            metavar="HEADER",
+            multiple=True,
+        ),
+        *(HEADER, ENV, CONFIG, JSON),
+        more="greenroom check weather.py\ngreenroom check --era modern http://127.0.0.1:8000/mcp\n"
+        "greenroom check --era modern -- python weather.py",
+        takes_command=True,
     ),
 )
 
