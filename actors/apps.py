@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from greenroom.protocol.extension_ids import declared_extensions
+from greenroom.protocol.handler_results import json_text
 from greenroom.protocol.serialization import is_array
 
 from .catalogue import RegistrationError
@@ -218,8 +219,9 @@ def with_text(entry: ToolEntry, result: dict[str, Any]) -> dict[str, Any]:
     content: Sequence[Any] = result.get("content") or ()
     if any(block.get("type") == "text" and block.get("text") for block in content):
         return result
-    title = entry.definition.title or entry.name
-    return {**result, "content": [*content, {"type": "text", "text": f"{title}: done"}]}
+    data = result.get("structuredContent")
+    text = f"{entry.definition.title or entry.name}: done" if data is None else json_text(data)
+    return {**result, "content": [*content, {"type": "text", "text": text}]}
 
 
 def document_of(uri: str, html: Any) -> Callable[..., Any]:

@@ -148,7 +148,7 @@ class Extension:
         """Answer requests of this method: ``@extension.method("notes/list")`` on a function of the params and the context.
 
         The function returns the result as a dict. It gets the params as a dict, or as the dataclass, `TypedDict` or model that its hint names, and then
-        other params are refused. `timeout`, `isolation`, `threads` and `scopes` are as for a tool, except that it does not run in another process.
+        params of another shape are refused. `timeout`, `isolation`, `threads` and `scopes` are as for a tool, except that it does not run in another process.
         """
         what = f"method {name!r}"
         _check_method_name(what, name)

@@ -68,7 +68,7 @@ class _FileState(NamedTuple):
 
 
 class _Digest(NamedTuple):
-    """What is known of a file's content."""
+    """The known facts about a file's content."""
 
     state: _FileState
     digest: str
@@ -123,7 +123,7 @@ class SkillSnapshot:
     directory_names: Mapping[str, str]
     """The name of each directory, for people."""
     problems: tuple[str, ...] = ()
-    """What is wrong with skills that are left out."""
+    """The mistakes in skills that are left out."""
 
 
 _Known: TypeAlias = dict[tuple[Path, tuple[str, ...]], _Digest]
@@ -248,7 +248,8 @@ class SkillFolder:
         main = next(each for each in files if each.uri == uri)
         with _opened(root, main.steps) as descriptor:
             data = _contents(descriptor, MOST_BYTES)
-        if data is None or _digest(data) != main.digest:
+            state = _state_of(os.fstat(descriptor))
+        if data is None or state != main.state:
             raise BadSkill("the file is being written just now")
         text = text_of(data)
         if text is None:
@@ -439,7 +440,7 @@ def _mime_type(name: str, *, is_text: bool) -> str:
 
 
 def _frontmatter_problem(frontmatter: Mapping[str, Any], folder: str) -> str | None:
-    """What the frontmatter lacks, or has and must not have."""
+    """The first mistake in a frontmatter: a member that it lacks, or must not have."""
     name, description = frontmatter.get("name"), frontmatter.get("description")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         return f"name must be 1 to 64 lower-case letters, digits and single hyphens between them, not {name!r:.80}"

@@ -1,7 +1,7 @@
 """Skills (`io.modelcontextprotocol/skills`): folders of instructions for a host's model, as resources with digests.
 
 A skill is a folder with a `SKILL.md`. `skills/list` and `skills/get` describe each one by its frontmatter and the digests of all its files,
-`resources/directory/read` lists its folders, and `resources/read` has the files. What is served follows the folder while the server runs.
+`resources/directory/read` lists its folders, and `resources/read` has the files. The skills that are served follow the folder while the server runs.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.provider_rules import ProviderNames, claude_name, provider_name
+from greenroom.protocol.serialization import is_array, is_object
 from greenroom.protocol.tool_formats import refusal_reasons
 
 from .federation_errors import NoSeparator, ToolCollision, UnknownServer, UnknownTool
@@ -49,6 +50,14 @@ class FederatedTool:
     def pin_id(self) -> str:
         """The id of its pin, which does not depend on aliases."""
         return f"{self.server}:{self.tool}"
+
+    @property
+    def is_for_models(self) -> bool:
+        """Whether a model may see and call it; its server may keep it for the user interface of an app (`_meta.ui.visibility`)."""
+        meta: Any = self.definition.get("_meta")
+        shown: Any = meta.get("ui") if is_object(meta) else None
+        visibility: Any = shown.get("visibility") if is_object(shown) else None
+        return not is_array(visibility) or "model" in visibility
 
     def listed_as(self, name: str) -> dict[str, Any]:
         """The definition to list, under this name."""

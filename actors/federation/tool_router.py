@@ -241,7 +241,7 @@ class ToolRouter:
                 _log.warning("%s is left out for %s: %s", name, title_of(provider), why)
         self._refused = {one for one in self._refused if one[0] != provider}
         self._refused |= {(provider, name, why) for name, why in refused.items()}
-        denied = {one.name for one in catalogue if self.denies(one.server, one.tool)}
+        denied = {one.name for one in catalogue if not one.is_for_models or self.denies(one.server, one.tool)}
         return catalogue.for_providers({*refused, *denied})
 
     # --- finding a tool
@@ -443,11 +443,11 @@ class ToolRouter:
         """Read a model's call: the tool's full name, and the arguments. Raises `BadCall` or `UnknownTool`."""
         read = read_call(call)
         try:
-            return self.snapshot().named(read.name), read.arguments
+            return _named_for_models(self.snapshot(), read.name), read.arguments
         except UnknownTool:  # perhaps of a server whose lists are not known yet
             catalogue = await self.catalogue()
         try:
-            return catalogue.named(read.name), read.arguments
+            return _named_for_models(catalogue, read.name), read.arguments
         except UnknownTool:
             if (missing := self.missing(read.name, catalogue.skipped)) is not None:
                 raise missing[1] from None
@@ -475,6 +475,15 @@ class ToolRouter:
         except GreenroomError as error:
             result = error_result(error)
         return to_result(id, shape, result, called_name(call))
+
+
+def _named_for_models(catalogue: ToolCatalogue, name: str) -> str:
+    """The full name of the tool that a model calls so. A tool that is kept from models is unknown to them."""
+    found = catalogue.named(name)
+    tool = catalogue.tools.get(found)
+    if tool is not None and not tool.is_for_models:
+        raise UnknownTool(name, ())
+    return found
 
 
 def error_result(error: Exception) -> dict[str, Any]:

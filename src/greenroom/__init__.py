@@ -10,6 +10,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from greenroom.actors.apps import App as App
+    from greenroom.actors.apps import AppCsp as AppCsp
+    from greenroom.actors.apps import AppView as AppView
+    from greenroom.actors.apps import shows_apps as shows_apps
     from greenroom.actors.catalogue import RegistrationError as RegistrationError
     from greenroom.actors.client.client_handler import ClientHandler as ClientHandler
     from greenroom.actors.client.client_handler import Deferred as Deferred
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
+    from greenroom.actors.extensions import Extension as Extension
     from greenroom.actors.handler_options import CompletionOptions as CompletionOptions
     from greenroom.actors.handler_options import PromptOptions as PromptOptions
     from greenroom.actors.handler_options import ResourceOptions as ResourceOptions
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from greenroom.actors.server_questions import Root as Root
     from greenroom.actors.server_questions import Sampled as Sampled
     from greenroom.actors.settings import Settings as Settings
+    from greenroom.actors.skills import Skills as Skills
     from greenroom.actors.task_store import TaskStoreError as TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks as SqliteTasks
     from greenroom.actors.worker_interfaces import Hooks as Hooks
@@ -125,6 +131,7 @@ __version__: Final[str] = "0.1.0.dev0"
 
 # Modules and the names exported from each: `python -m tests.house --write` makes the table of the imports above.
 _HOMES: Final[dict[str, str]] = {
+    "greenroom.actors.apps": "App AppCsp AppView shows_apps",
     "greenroom.actors.catalogue": "RegistrationError",
     "greenroom.actors.client.client_handler": "ClientHandler Deferred",
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
@@ -133,10 +140,12 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
+    "greenroom.actors.extensions": "Extension",
     "greenroom.actors.handler_options": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
     "greenroom.actors.pools.pool_options": "Pool",
     "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
     "greenroom.actors.settings": "Settings",
+    "greenroom.actors.skills": "Skills",
     "greenroom.actors.task_store": "TaskStoreError",
     "greenroom.actors.task_store_sqlite": "SqliteTasks",
     "greenroom.actors.worker_interfaces": "Hooks",

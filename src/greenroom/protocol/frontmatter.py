@@ -184,7 +184,7 @@ class _Reader:
                 line.number,
                 f'write "{header[0]}-": readers of YAML disagree on the line break at the end of the frontmatter',
             )
-        return _folded([each[indent or 0 :] for each in lines], matched["style"], matched["chomp"], self._at + 1)
+        return _folded([each[indent or 0 :] for each in lines], matched["style"], matched["chomp"], line.number + 1)
 
 
 def _folded(lines: list[str], style: str, chomp: str, number: int) -> str:
@@ -192,14 +192,17 @@ def _folded(lines: list[str], style: str, chomp: str, number: int) -> str:
     body = [*lines]
     while body and not body[-1].strip(" "):
         body.pop()
-    if any(line[:1] == "\t" for line in body):
-        raise BadFrontmatter(number, "a line of the text begins with a tab: indent by blanks")
+    for following, line in enumerate(body, number):
+        if line[:1] == "\t":
+            raise BadFrontmatter(following, "a line of the text begins with a tab: indent by blanks")
+        if line[:1] == " " and style == ">":
+            raise BadFrontmatter(
+                following, 'a line of a text after ">" is indented further than the first one: use "|"'
+            )
     empty = len(lines) - len(body)
     if style == "|":
         text = "\n".join(body)
     else:
-        if any(line[:1] == " " for line in body):
-            raise BadFrontmatter(number, 'a line of a text after ">" is indented further than the first one: use "|"')
         parts: list[str] = []
         breaks = 0
         for line in body:

@@ -421,3 +421,33 @@ async def test_consent_questions_about_a_changing_tool_are_bounded() -> None:
         with pytest.raises(ConsentDenied, match="calc:add is not allowed: it has become another"):
             await called
     assert len(asked) == 6
+
+
+@pytest.mark.row("26-X1")
+@pytest.mark.parametrize(
+    ("meta", "is_offered"),
+    [
+        ({"ui": {"visibility": ["app"]}}, False),
+        ({"ui": {"visibility": []}}, False),
+        ({"ui": {"visibility": ["app", "model"]}}, True),
+        ({"ui": {"resourceUri": "ui://x"}}, True),
+        ({"ui": {"visibility": "app"}}, True),
+        ({"ui": 3}, True),
+        (None, True),
+    ],
+)
+def test_a_tool_that_is_for_an_app_alone_is_unknown_to_models_and_known_to_the_program(
+    meta: Any, *, is_offered: bool
+) -> None:
+    async def main() -> None:
+        hidden = ADD if meta is None else {**ADD, "_meta": meta}
+        agent = ToolRouter(StandIn(calc=[hidden]))
+        assert [one["name"] for one in await agent.to_anthropic()] == ["calc__add"] * is_offered
+        assert [one["name"] for one in await agent.list_tools()] == ["calc:add"]
+        assert (await agent.find("calc:add")).tool == "add"
+        call = {"type": "tool_use", "id": "1", "name": "calc__add", "input": {"a": 1, "b": 2}}
+        said = await agent.run(call)
+        assert said.get("is_error", False) is not is_offered
+        assert ("no tool called" in str(said["content"])) is not is_offered
+
+    run(main())
