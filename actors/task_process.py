@@ -9,12 +9,17 @@ gone; the record outlives it. If it dies earlier, for any reason, `on_exit` reco
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.input_required import QUESTION_METHODS, missing_capability_error, required_capabilities
+from greenroom.protocol.input_required import (
+    QUESTION_METHODS,
+    check_key,
+    missing_capability_error,
+    required_capabilities,
+)
 from greenroom.protocol.jsonrpc import encode, encode_notification, encode_result
 from greenroom.supervision import (
     NORMAL,
@@ -514,17 +519,14 @@ class RouteRequest(NamedTuple):
 
     number: int
     """The question's number: a task never uses one twice."""
+    input_key: str
+    """Its key in the record: neither."""
     method: str
     request: bytes
     """Its method and params, as they stand in the record."""
     timeout: float | None
     failed: QuestionRoute | None = None
     """The route on which it could not be asked."""
-
-    @property
-    def input_key(self) -> str:
-        """The question's key in the record."""
-        return f"question-{self.number}"
 
 
 class PeerAnswer(NamedTuple):
@@ -563,15 +565,19 @@ class CreatedTask(NamedTuple):
     peer_channel: TaskChannel | None
 
 
+_NUMBERED: Final = "question-"
+
+
 class TaskChannel:
     """The peer channel of one task."""
 
-    __slots__ = ("_cancelled", "_count", "_facts", "_id", "_mute", "_task_process", "queued", "route")
+    __slots__ = ("_cancelled", "_count", "_facts", "_id", "_keys", "_mute", "_task_process", "queued", "route")
 
     def __init__(self, task_process: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
         """Messages after the end of the task reach no peer. In the stateless era, a task has questions and a status, and no messages."""
         self._mute = facts.dialect.is_stateless
         self._count = 0
+        self._keys: set[str] = set()
         self._task_process = task_process
         self._id = id
         self._facts = facts
@@ -600,13 +606,19 @@ class TaskChannel:
         method: str,
         params: Mapping[str, Any],
         timeout: float | None,
-        key: str | None = None,  # noqa: ARG002 - a session numbers its questions
+        key: str | None = None,
     ) -> dict[str, Any]:
-        """Ask the peer. The timeout starts when the question is sent or shown: a peer that polls has to come by first."""
+        """Ask the peer. The timeout starts when the question is sent or shown: a peer that polls has to come by first.
+
+        The first question with a `key` has it in the record; a later one gets another, since a task uses no key twice.
+        """
         self._check(method, params)
         self._count += 1
-        number = self._count
-        need = RouteRequest(number, method, encode(input_request(method, params)), timeout)
+        number, input_key = self._count, f"{_NUMBERED}{self._count}"
+        if key is not None and check_key(key) not in self._keys and not key.startswith(_NUMBERED):
+            self._keys.add(key)
+            input_key = key
+        need = RouteRequest(number, input_key, method, encode(input_request(method, params)), timeout)
         params = session_params(params, self._id)
         try:
             while True:

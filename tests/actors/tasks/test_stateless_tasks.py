@@ -292,6 +292,27 @@ async def test_answers_may_come_in_parts_and_keys_are_never_used_twice() -> None
 
 
 @pytest.mark.row("26-T4")
+async def test_a_question_has_the_key_of_its_author_once() -> None:
+    async with running_task_server() as stage:
+
+        @stage.server.tool(task_support="optional")
+        async def keyed(ctx: Any) -> str:
+            for key in ("name", "name", "question-4", None):
+                await ctx.elicit("who?", {"type": "object", "properties": {}}, key=key)
+            return "all"
+
+        client = StatelessClient(stage.company)
+        id = await client.start("keyed")
+        keys: list[str] = []
+        for _ in range(4):
+            (key,) = await asking(client, id)
+            keys.append(key)
+            await client.result("tasks/update", taskId=id, inputResponses={key: {"action": "decline"}})
+        assert keys == ["name", "question-2", "question-3", "question-4"]
+        await ended(client, id)
+
+
+@pytest.mark.row("26-T4")
 @pytest.mark.parametrize(
     "response", [None, 7, [], "yes", {}, {"action": "perhaps"}, {"action": "accept", "content": 3}]
 )

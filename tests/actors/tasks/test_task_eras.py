@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from greenroom.actors.task_record import TaskChanged
 from greenroom.actors.worker_interfaces import SessionFacts
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.versions import STATELESS
-from greenroom.transports.interfaces import Peer
+from greenroom.transports.interfaces import EncodedReply, Peer
 from greenroom.wire_probe import WireProbe
 
 from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, StatelessClient, asking, ended
@@ -169,6 +170,24 @@ async def test_anonymous_clients_have_a_share_of_their_own_by_address() -> None:
             await client.start("wait", gate="shut")
             error = await client.error("tools/call", name="wait", arguments={"gate": "shut"})
             assert error["data"]["reason"] == "too_many_tasks"
+
+
+@pytest.mark.row("26-T10")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_a_header_names_the_task(method: str) -> None:
+    async with running_task_server() as stage:
+        client = StatelessClient(stage.company)
+        id = await client.start("wait", gate="shut")
+        request = client.request(method, {"taskId": id, "inputResponses": {}})
+        told = {"mcp-protocol-version": STATELESS, "mcp-method": method}
+        for wrong in ({}, {"mcp-name": id.upper()}, {"mcp-name": "wait"}):
+            reply = await stage.company.exchange(client.peer, request, {**told, **wrong})
+            assert isinstance(reply, EncodedReply)
+            assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, ErrorCode.HEADER_MISMATCH)
+        assert not stage.record(id).terminal
+        reply = await stage.company.exchange(client.peer, request, {**told, "mcp-name": id})
+        assert isinstance(reply, EncodedReply)
+        assert json.loads(reply.body)["result"]["resultType"] == "complete"
 
 
 class _Nameless:
