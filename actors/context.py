@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, get_args
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol.extension_ids import declared_extensions
+from greenroom.protocol.input_required import RecordedAnswers
 from greenroom.protocol.revision_downgrade import downgrade, prepare_params
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
 
-from .server_questions import ClientRequester, NotAwaited, returns_question
+from .server_questions import Answers, ClientRequester, NotAwaited, returns_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Peer
 
     from .server_questions import AwaitableQuestion
-    from .worker_interfaces import Cancellation, Job, PeerChannel, SessionFacts
+    from .worker_interfaces import Cancellation, Job, PeerChannel, RoundInput, SessionFacts
 
 T = TypeVar("T")
 
@@ -75,8 +76,10 @@ class Context(ClientRequester):
     """The context of one call. A parameter annotated with it, or called `ctx`, gets it."""
 
     __slots__ = (
+        "_answers",
         "_ask_timeout",
         "_facts",
+        "_input",
         "_is_over",
         "_lock",
         "_loop",
@@ -91,6 +94,7 @@ class Context(ClientRequester):
         "params",
         "progress_token",
         "request_id",
+        "request_state",
         "uri",
         "variables",
     )
@@ -126,6 +130,10 @@ class Context(ClientRequester):
         self.meta: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {}
         token = self.meta.get("progressToken")
         self.progress_token: str | int | None = token if type(token) is str or type(token) is int else None
+        self._answers: Answers | None = None
+        self._input: RoundInput | None = None
+        self.request_state: Any = None
+        """The `state` of the `InputRequired` with which this handler ended its earlier run; None in its first one."""
         self.name = ""
         """The registered name of the tool, resource, prompt or completion."""
         self.uri: str | None = None
@@ -179,6 +187,24 @@ class Context(ClientRequester):
     def principal(self) -> Any:
         """The caller's principal; None without authentication."""
         return self._facts.peer.principal
+
+    @property
+    def answers(self) -> Answers:
+        """The client's answers to the questions of an `InputRequired`, by question: `ctx.answers.get(question)`."""
+        if self._answers is None:
+            given = self._input
+            self._answers = Answers() if given is None else Answers(given.responses, RecordedAnswers(given.recorded))
+        return self._answers
+
+    def set_input(self, given: RoundInput) -> None:
+        """Give what the request has brought from an earlier round. The worker calls it."""
+        self._input = given
+        self.request_state = given.state
+
+    def bring(self, answers: Answers, state: Any) -> None:
+        """Give the answers to the questions of this handler's earlier runs, and its state. The worker calls it."""
+        self._answers = answers
+        self.request_state = state
 
     @property
     def tool_name(self) -> str:

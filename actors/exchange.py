@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import SessionReply
 
     from .call_failures import CallFailure
+    from .company import Company
     from .exchange_table import Exchanges
     from .settings import Settings
     from .worker_interfaces import Job, SessionFacts
@@ -181,6 +182,11 @@ class Exchange:
         """Its id among the parked calls; None before its first question."""
         self.round = 0
         self._attach(request, facts, quiet)
+
+    @property
+    def company(self) -> Company:
+        """The company that it belongs to."""
+        return self._table.company
 
     @property
     def settings(self) -> Settings:

@@ -277,7 +277,7 @@ class Question(Generic[T_co]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # For a reply that crosses processes, which needs what is sent. The reader has the author's types and stays.
-        return _unread_question, (self.method, self.params, self._key)
+        return unread_question, (self.method, self.params, self._key)
 
     @property
     def wire_params(self) -> Mapping[str, Any]:
@@ -381,7 +381,8 @@ def _elicitation(message: str, form: Any, key: str | None) -> Question[Elicited[
     return Question("elicitation/create", {"message": message, "requestedSchema": form_of(form)}, read, key)
 
 
-def _unread_question(method: str, params: Mapping[str, Any], key: str | None) -> Question[Mapping[str, Any]]:
+def unread_question(method: str, params: Mapping[str, Any], key: str | None) -> Question[Mapping[str, Any]]:
+    """A question whose answer is its result, for a process that only sends it."""
     return Question(method, params, lambda result: result, key)
 
 
@@ -399,6 +400,15 @@ class Answers:
 
     def __repr__(self) -> str:
         return f"<Answers, {len(self._responses)} of this request>"
+
+    @property
+    def recorded(self) -> RecordedAnswers:
+        """The answers that were read, for the next round."""
+        return self._recorded
+
+    def with_responses(self, responses: Mapping[str, dict[str, Any]]) -> Answers:
+        """The same with further responses."""
+        return Answers({**self._responses, **responses}, self._recorded)
 
     def get(self, question: Question[T]) -> T | None:
         """The answer, as the awaited form of the question returns it; None if the client has not given one.

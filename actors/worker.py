@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.elicitation_forms import UrlElicitationRequired
-from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, RequestCancelled, ToolError
 from greenroom.protocol.handler_results import (
     InfiniteNumber,
     completion_result,
@@ -23,6 +23,7 @@ from greenroom.protocol.handler_results import (
     reword_nan_problems,
     tool_result,
 )
+from greenroom.protocol.input_required import MOST_ROUNDS, InputRequired
 from greenroom.protocol.jsonrpc import decode_checked, encode, encode_result, is_object
 from greenroom.protocol.methods import is_declared, method_not_found, unsupported_error
 from greenroom.protocol.revision_downgrade import downgrade
@@ -42,7 +43,16 @@ from .server_description import discover_result
 from .server_questions import NotAwaited
 from .settings import server_info
 from .task_record import with_related_task
-from .worker_interfaces import Cancellation, EncodedResult, JobError, JobReply, RemoteCrash, SessionFacts, end_worker
+from .worker_interfaces import (
+    Cancellation,
+    EncodedResult,
+    JobAsks,
+    JobError,
+    JobReply,
+    RemoteCrash,
+    SessionFacts,
+    end_worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -69,6 +79,8 @@ async def execute_job(job: Job) -> None:
     process = current_process("work")
     if job.task is not None or job.task_starter is not None:
         ctx.may_become_task(job, process.pid)
+    if job.input is not None:
+        ctx.set_input(job.input)
     try:
         catalogue = job.services.catalogue_ref.current
         if catalogue is not job.catalogue:  # changed since the session checked the scopes
@@ -78,9 +90,12 @@ async def execute_job(job: Job) -> None:
         try:
             result: Any = await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
         except Exception as error:
-            if not isinstance(error, McpError | ToolError):
-                ctx.check_questions_awaited(error)
-            raise
+            required = _ungrouped(error)
+            if not isinstance(required, InputRequired):
+                if not isinstance(error, McpError | ToolError):
+                    ctx.check_questions_awaited(error)
+                raise
+            result = await _next_round(job, ctx, answer, required)
         ctx.check_questions_awaited()
         ending: JobReply | JobError = _result_reply(job, result)
     except BaseException as error:
@@ -90,6 +105,9 @@ async def execute_job(job: Job) -> None:
         expected = _ungrouped(error)
         if isinstance(expected, ToolError):
             job.session.send(_tool_error_reply(job, expected))
+            return
+        if isinstance(expected, InputRequired):
+            job.session.send(JobAsks(job.key, expected))
             return
         if isinstance(expected, McpError):
             job.session.send(JobError(job.key, check_url_elicitation(job, expected)))
@@ -107,6 +125,30 @@ async def execute_job(job: Job) -> None:
         job.session.send_now(ending)
     else:
         job.session.send(ending)  # queued behind the task's earlier messages
+
+
+async def _next_round(job: Job, ctx: Context, answer: MethodHandler, required: InputRequired) -> Any:
+    """The result of a handler that has ended with questions.
+
+    In the stateless era the result asks them. Where the client can be asked meanwhile, the handler runs again with the answers, and its result counts.
+    """
+    for _ in range(MOST_ROUNDS):
+        if job.input is not None and job.task is None:
+            return job.input.asking_result(required, required.answers or ctx.answers.recorded)
+        responses: dict[str, dict[str, Any]] = {}
+        for question in required.questions:
+            responses[question.key] = await ctx.request(question.method, question.params, key=question.key)
+        ctx.bring(ctx.answers.with_responses(responses), required.state)
+        try:
+            around = job.services.around
+            return await (answer(job, ctx) if around is None else _run_around_hook(around, job, ctx, answer))
+        except Exception as error:
+            again = _ungrouped(error)
+            if not isinstance(again, InputRequired):
+                raise
+            required = again
+    why = f"the handler has ended with questions {MOST_ROUNDS} times: it has to accept an answer"
+    raise LocalProtocolError(f"{job.method}: {why}")
 
 
 async def _run_around_hook(around: AroundHook, job: Job, ctx: Context, answer: MethodHandler) -> dict[str, Any]:

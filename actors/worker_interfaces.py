@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from greenroom.protocol.dialect import Dialect
+    from greenroom.protocol.input_required import InputRequired, RecordedAnswer, RecordedAnswers
     from greenroom.protocol.wire_shapes import LogLevel
     from greenroom.supervision import Pid, Ref, Shutdown, Threads
     from greenroom.transports.interfaces import Peer
@@ -180,6 +181,31 @@ class Job:
     """The catalogue in which the peer's scopes were checked. A newer one is checked again."""
     task_starter: TaskStarter | None = None
     """Makes the call a task when its handler asks for that; None if it cannot become one."""
+    input: RoundInput | None = None
+    """The answers that came with the request, and how the call ends with questions; None where the client is asked while the call goes on."""
+
+
+class RoundInput(Protocol):
+    """What a request of the stateless era brings from an earlier round of its call, and the way to the next round."""
+
+    @property
+    def responses(self) -> Mapping[str, dict[str, Any]] | None:
+        """The responses in this request, by the keys of their questions."""
+        ...
+
+    @property
+    def recorded(self) -> list[RecordedAnswer] | None:
+        """The answers of earlier rounds; None when they were too many to keep."""
+        ...
+
+    @property
+    def state(self) -> Any:
+        """The author's value in the request's state."""
+        ...
+
+    def asking_result(self, required: InputRequired, answers: RecordedAnswers) -> dict[str, Any]:
+        """The result that ends the call with questions. `answers` are those that were read. Raises `McpError`, and `LocalProtocolError`."""
+        ...
 
 
 class TaskStarter(Protocol):
@@ -214,6 +240,13 @@ class JobError(NamedTuple):
 
     key: int
     error: McpError
+
+
+class JobAsks(NamedTuple):
+    """A job in another process has ended with questions, which its own process asks."""
+
+    key: int
+    required: InputRequired
 
 
 class EncodedResult(dict[str, Any]):

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor, ensure_child
 from greenroom.actors.process_names import ProcessName
+from greenroom.actors.server_questions import unread_question
 from greenroom.actors.worker_interfaces import EncodedResult, JobError, JobReply, RemoteCrash
 from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
+from greenroom.protocol.input_required import InputRequired, RecordedAnswer, RecordedAnswers
 from greenroom.supervision import (
     TEMPORARY,
     TRANSIENT,
@@ -112,6 +114,8 @@ class Pools:
         crash = None if outcome.crash is None else _raised(*outcome.crash)
         if outcome.why is not None:
             raise error_of_loss(job, outcome.why) from crash
+        if outcome.asks is not None:
+            raise _required(*outcome.asks)
         if crash is not None:
             raise RemoteCrash(_ending(job, outcome), crash)
         if outcome.error is not None:
@@ -197,6 +201,13 @@ class Pools:
         for pool in {entry.handler.pool: None for entry in self.isolated()}:
             if pool is not None and pool.warm:
                 await self.scheduler(pool)
+
+
+def _required(questions: list[Any], state: Any, recorded: list[Any] | None) -> InputRequired:
+    """The questions with which a handler has ended in its worker."""
+    required = InputRequired(*(unread_question(method, params, key) for key, method, params in questions), state=state)
+    required.answers = RecordedAnswers(None if recorded is None else [RecordedAnswer(*each) for each in recorded])
+    return required
 
 
 def _ending(job: Job, outcome: CallOutcome) -> JobReply | JobError:

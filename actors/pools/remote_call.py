@@ -19,6 +19,7 @@ import msgspec
 from greenroom.actors.catalogue import quota_key_of_job
 from greenroom.errors import GreenroomError
 from greenroom.protocol.dialect import dialect_of
+from greenroom.protocol.input_required import RecordedAnswer  # noqa: TC001 - msgspec reads the annotations
 from greenroom.protocol.jsonrpc import to_float
 from greenroom.supervision.cluster import CannotTravel, value_codec
 from greenroom.supervision.cluster.flow_control import Receipts, answer_in_task
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue_entries import CatalogueEntry
     from greenroom.actors.worker_interfaces import Job
     from greenroom.protocol.dialect import Dialect
+    from greenroom.protocol.input_required import InputRequired, RecordedAnswers
     from greenroom.supervision import Caller, Pid
 
 
@@ -77,6 +79,7 @@ class RemoteCall:
                 facts.peer.address,
                 dict(facts.client_info),
                 dict(facts.client_capabilities),
+                _remote_input(job),
             )
         )
 
@@ -117,6 +120,13 @@ class RemoteCall:
 
 class NotInWorker(GreenroomError):
     """A value of the session exists only in the server's own process."""
+
+
+def _remote_input(job: Job) -> RemoteInput | None:
+    given = job.input
+    if given is None or job.task is not None:
+        return None
+    return RemoteInput(None if given.responses is None else dict(given.responses), given.recorded, given.state)
 
 
 def _packed(value: Any, node: str) -> bytes | str | None:
@@ -227,6 +237,19 @@ PIECE: Final = 255 * 1024
 """The length of a part: with its envelope it fits into one frame of the link."""
 
 
+class RemoteInput(msgspec.Struct, array_like=True):
+    """The `RoundInput` of a call, as a worker sees it: the server's own process asks the questions."""
+
+    responses: dict[str, dict[str, Any]] | None
+    recorded: list[RecordedAnswer] | None
+    state: Any
+
+    def asking_result(self, required: InputRequired, answers: RecordedAnswers) -> dict[str, Any]:
+        """Raise it on: `execute_job` sends it to the server."""
+        required.answers = answers
+        raise required
+
+
 class CallPayload(msgspec.Struct, array_like=True, frozen=True):
     """The part of a call that is sent to a worker."""
 
@@ -240,10 +263,11 @@ class CallPayload(msgspec.Struct, array_like=True, frozen=True):
     address: str
     client_info: dict[str, Any]
     client_capabilities: dict[str, Any]
+    input: RemoteInput | None = None
 
 
 class CallOutcome(NamedTuple):
-    """How a call has ended in its worker: exactly one of the first three is set. It is sent as a list, so that a large body is not encoded twice."""
+    """How a call has ended in its worker: exactly one of the first three or the last is set. It is sent as a list, so that a large body is not encoded twice."""
 
     body: bytes | None = None
     """The encoded response."""
@@ -255,6 +279,8 @@ class CallOutcome(NamedTuple):
     """The exception, if the call crashed as well: type, message, traceback."""
     worn: bool = False
     """Whether the worker should be replaced."""
+    asks: list[Any] | None = None
+    """The questions with which the handler has ended (key, method, params), their state, and the answers that it has read."""
 
 
 payload_to_bytes: Final = msgspec.json.Encoder().encode

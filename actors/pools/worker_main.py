@@ -20,7 +20,7 @@ from greenroom.actors.bulkheads import Bulkheads
 from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES
 from greenroom.actors.settings import Settings
 from greenroom.actors.worker import crash_reply, execute_job
-from greenroom.actors.worker_interfaces import Cancellation, Job, JobError, JobReply, set_company_of_calls
+from greenroom.actors.worker_interfaces import Cancellation, Job, JobAsks, JobError, JobReply, set_company_of_calls
 from greenroom.protocol.jsonrpc import encode_notification
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.supervision import (
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from greenroom.actors.catalogue import CatalogueRef, Kind
+    from greenroom.protocol.input_required import InputRequired
     from greenroom.supervision import ExitReason, Monitor, Pid, Ref
 
 _STOPPED: Final = Shutdown("the call is not wanted any more")
@@ -111,7 +112,7 @@ class _Call:
     number: int
     peer_channel: RemoteChannel
     cancelled: Cancellation
-    ending: JobReply | JobError | None = None
+    ending: JobReply | JobError | JobAsks | None = None
     job: Job | None = None
     crash: BaseException | None = None
     task: Pid = field(init=False)
@@ -249,6 +250,7 @@ class WorkerMain(GenServer):
                 call.cancelled,
                 services,
                 payload.task,
+                input=payload.input,
             )
             await execute_job(call.job)
         except BaseException as error:
@@ -315,6 +317,8 @@ class WorkerMain(GenServer):
                 return CallOutcome(body=body, crash=crash)
             case JobError(error=answer):
                 return CallOutcome(error=[int(answer.code), str(answer.message), to_jsonable(answer.data)], crash=crash)
+            case JobAsks(required=required):
+                return CallOutcome(asks=_asks(required))
             case None:
                 return CallOutcome(why=f"its worker ended it ({reason})", crash=crash)
 
@@ -332,6 +336,13 @@ class WorkerMain(GenServer):
             if hard != resource.RLIM_INFINITY:
                 soft = min(soft, hard)
         resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+
+def _asks(required: InputRequired) -> list[Any]:
+    questions = [[each.key, each.method, to_jsonable(each.params)] for each in required.questions]
+    recorded = None if required.answers is None else required.answers.recorded
+    answers = None if recorded is None else [[each.question, each.answer] for each in recorded]
+    return [questions, required.state, answers]
 
 
 def _crash_report(error: BaseException) -> list[str]:

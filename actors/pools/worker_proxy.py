@@ -229,8 +229,8 @@ class WorkerProxy(GenServer):
     def _on_message(self, call: RemoteCall, kind: int, rest: list[Any]) -> None:
         job = call.job
         match kind, rest:
-            case protocol.DONE, [body, error, why, crash, worn]:
-                self._done(call, CallOutcome(call.put_together() if body == b"" else body, error, why, crash, worn))
+            case protocol.DONE, [body, *outcome]:
+                self._done(call, CallOutcome(call.put_together() if body == b"" else body, *outcome))
             case protocol.PART, [bytes() as piece]:
                 call.take(piece)
             case protocol.SAY, ["emit" | "log" as what, *args]:

@@ -39,6 +39,8 @@ MOST_RESPONSES: Final = 256
 """How many responses a retry may bring, those that are ignored included."""
 LONGEST_KEY: Final = 128
 """The longest key of a question, in characters."""
+MOST_ROUNDS: Final = 32
+"""How often a handler may end with questions where its client is asked while the call goes on."""
 MOST_RECORDED: Final = 64 * 1024
 """Bytes of recorded answers that a state may carry."""
 
@@ -359,7 +361,7 @@ class RequestState(Struct, frozen=True, kw_only=True, array_like=True):
             found = _state_decoder.decode(ring.open(_PURPOSE, text, _owner_bytes(owner)))
         except BadSeal as error:
             raise BadRequestState("tampered", error.reason) from None
-        except msgspec.MsgspecError:  # sealed by another version of greenroom, with the same key
+        except (msgspec.MsgspecError, ValueError):  # sealed by another version of greenroom, with the same key
             raise BadRequestState("expired", "format") from None
         if found.expires <= now:
             raise BadRequestState("expired")
@@ -393,6 +395,11 @@ class InputQuestion(Protocol):
         ...
 
     @property
+    def params(self) -> Mapping[str, Any]:
+        """The params as the author has written them, for a request."""
+        ...
+
+    @property
     def wire_params(self) -> Mapping[str, Any]:
         """The params as they are sent in the stateless era."""
         ...
@@ -415,6 +422,8 @@ class InputRequired(GreenroomError):
             self.state = to_jsonable(state)
         except TypeError as error:
             raise LocalProtocolError(f"the state of an InputRequired must be a JSON value: {error}") from None
+        self.answers: RecordedAnswers | None = None
+        """The answers that the handler has read, if it runs in another process."""
         self.asked: list[tuple[str, Mapping[str, Any]]] = [(each.method, each.wire_params) for each in questions]
         """Method and params of each question."""
         keys = [check_key(question.key) for question in questions]

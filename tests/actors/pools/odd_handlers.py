@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from greenroom import Server, UrlElicitation, UrlElicitationRequired
+from greenroom.actors.server_questions import Question
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
@@ -59,6 +60,17 @@ async def asks_and_leaves(ctx: Context) -> str:
     asking = asyncio.ensure_future(ctx.sample("What now?"))
     await asyncio.sleep(0.1)
     return f"gone, {asking.done()}"
+
+
+WHO = Question.elicit("Who are you?", str, key="who")
+GREETING = Question.sample("Greet the user")
+
+
+def asks_in_rounds(ctx: Context) -> str:
+    """Ends its first two runs with a question each, in a thread of the worker."""
+    who = ctx.answers.require(WHO, state=[1, None, 2**70])
+    greeting = ctx.answers.require(GREETING, state="second")
+    return f"{greeting.text} {who} {ctx.request_state}"
 
 
 async def steps_aside(ctx: Context) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.actors.tasks.stateless_client import ABLE, StatelessClient
 
 from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES
 from greenroom.actors.pools.pool_options import Pool
@@ -88,6 +89,40 @@ async def test_a_completed_elicitation_in_a_worker_is_reported_to_the_session(ho
         assert await probe.wait_for_notifications("notifications/elicitation/complete") == [
             {"elicitationId": odd_handlers.PAGE}
         ]
+
+
+BOB = {"action": "accept", "content": {"value": "bob"}}
+HELLO = {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"}
+GREETED = "Hello Accepted(value='bob') second"
+
+
+@pytest.mark.row("26-R12")
+async def test_a_handler_in_a_worker_ends_with_questions_and_runs_again(house: House) -> None:
+    await opened(house, "asks_in_rounds")
+    client = StatelessClient(house.company, capabilities=ABLE)
+    call: dict[str, Any] = {"name": "asks_in_rounds", "arguments": {}}
+
+    first = await client.result("tools/call", **call)
+    assert list(first["inputRequests"]) == ["who"]
+    second = await client.result("tools/call", **call, inputResponses={"who": BOB}, requestState=first["requestState"])
+    (key,) = second["inputRequests"]
+    assert key == odd_handlers.GREETING.key
+    third = await client.result("tools/call", **call, inputResponses={key: HELLO}, requestState=second["requestState"])
+    assert text_of(third) == GREETED
+
+
+async def test_a_handler_in_a_worker_asks_a_session_between_its_runs(house: House) -> None:
+    await opened(house, "asks_in_rounds")
+    answers = {"elicitation/create": lambda _: BOB, "sampling/createMessage": lambda _: HELLO}
+    async with house.probe(capabilities=ABLE, answers=answers) as probe:
+        assert text_of(await probe.call("asks_in_rounds")) == GREETED
+
+
+async def test_a_question_of_a_worker_that_was_not_declared_is_the_clients_error(house: House) -> None:
+    await opened(house, "asks_in_rounds")
+    client = StatelessClient(house.company, capabilities={})
+    error = await client.error("tools/call", name="asks_in_rounds", arguments={})
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
 
 
 async def test_a_call_that_steps_aside_is_answered_all_the_same(house: House) -> None:
