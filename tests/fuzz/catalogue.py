@@ -6,6 +6,7 @@ from .targets import (
     channels,
     configurations,
     connections,
+    envelopes,
     events,
     frames,
     framing,
@@ -15,6 +16,7 @@ from .targets import (
     mentions,
     old_streams,
     parsing,
+    states,
     tasks,
     templates,
     values,
@@ -26,5 +28,6 @@ TARGETS = {
         *(framing, values, parsing, events, templates, headers),
         *(connections, channels, frames, handshakes, old_streams, tasks, links),
         *(configurations, mentions),
+        *(envelopes, states),
     )
 }
