@@ -18,7 +18,7 @@ from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode
 from greenroom.protocol.mirrored_headers import METHOD_HEADER, NAME_HEADER, NAME_PARAMS, decode_header_value
-from greenroom.protocol.pagination import page
+from greenroom.protocol.pagination import page, read_cursor
 from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.transports.open_connections import address_of, host_in, is_proxied, source_of
 
@@ -256,7 +256,10 @@ def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Set
     def answer(catalogue: Catalogue, params: Mapping[str, Any], settings: Settings, facts: SessionFacts) -> msgspec.Raw:
         size = settings.page_size
         whole = _sorted_list(catalogue, listing, facts)
-        part, following = page(whole.keys, params.get("cursor"), size, listing.kind)
+        cursor = params.get("cursor")
+        if cursor == "" and facts.dialect.is_stateless:  # there it is a cursor as any other, and no list has given it
+            read_cursor(cursor, listing.kind)
+        part, following = page(whole.keys, cursor, size, listing.kind)
         kept = whole.pages.get(part.start)
         if kept is not None:
             return kept
@@ -334,12 +337,14 @@ def reached_entries(method: str, params: Mapping[str, Any], catalogue: Catalogue
     return found
 
 
-def announced_scopes(headers: Mapping[str, str], catalogue: Catalogue) -> Sequence[str]:
-    """The scopes of the entries that a request will reach as its headers announce it (revision 2026-07-28): the request itself was not read.
+def announced_scopes(headers: Mapping[str, str], catalogue: Catalogue) -> Sequence[str] | None:
+    """The scopes of the entries that a request will reach as its headers announce it, before it is read; None for a client that announces nothing.
 
     So a request that lacks the server's own scopes, or any credentials, learns at once what else the operation needs.
     """
-    method, name = headers.get(METHOD_HEADER, ""), headers.get(NAME_HEADER, "")
+    method, name = headers.get(METHOD_HEADER), headers.get(NAME_HEADER, "")
+    if method is None:
+        return None
     find = _ENTRY_FINDERS.get(method)
     param = NAME_PARAMS.get(method)
     if find is None or param is None or not name or len(name) > _LONGEST_NAME:

@@ -24,13 +24,13 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol, overload
 
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import encode_error, encode_notification
 from greenroom.protocol.methods import is_declared
 from greenroom.protocol.revision_downgrade import downgrade, prepare_params
 from greenroom.protocol.sealing import KeyRing
 from greenroom.protocol.serialization import to_jsonable
-from greenroom.protocol.versions import LATEST
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import (
     ActorError,
@@ -238,6 +238,11 @@ class Company:
         return children
 
     # --- called by transports
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests of one peer may be in flight at once."""
+        return self.settings.max_in_flight
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
@@ -570,7 +575,7 @@ class ConnectedPeers:
         """
         seconds = self._company.settings.ask_timeout if timeout is None else timeout
         ref, info = self._find(session_id)
-        prepared = prepare_params(method, to_jsonable(dict(params or {})), info.version or LATEST)
+        prepared = prepare_params(method, to_jsonable(dict(params or {})), info.version or LATEST_DIALECT.version)
         return await ask_session(ref, AskPeer(None, method, prepared, None if seconds == math.inf else seconds))
 
     async def sample(self, session_id: str, params: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]:

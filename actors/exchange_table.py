@@ -31,9 +31,9 @@ from greenroom.transports.access_log import is_on, log_call, log_refusal, name_i
 from greenroom.transports.interfaces import EncodedReply
 
 from .catalogue import MissingScopes, caller_key, may_use, reached_entries
-from .change_feed import ChangeFilter, honoured_filter, open_change_feed
 from .exchange import Exchange
 from .extensions import admitted_method
+from .listen_process import HonouredFilter, honoured_filter, open_listen_feed
 from .server_description import is_disabled
 from .settings import server_info
 from .stateless_tasks import TaskReply, require_extension, task_reply_to, task_starter
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Peer, SessionReply
 
     from .catalogue import Caller
-    from .change_feed import ChangeFeed
     from .company import Company
+    from .listen_process import ListenFeed
 
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
@@ -101,7 +101,7 @@ class _RoundInput:
             raise missing_capability_error(needed, exchange.method)
         return required.to_wire(
             company.sealing,
-            owner_of(facts.peer, ""),
+            owner_of_state(facts.peer),
             exchange.method,
             self._params,
             expires=company.tasks.now() + company.settings.parked_timeout,
@@ -181,7 +181,7 @@ class Exchanges:
             outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
-        if isinstance(outcome, ChangeFilter):
+        if isinstance(outcome, HonouredFilter):
             return await self._listen(request, facts, outcome)
         if isinstance(outcome, bytes):
             _log(request, facts, started_at, outcome_of(outcome))
@@ -213,14 +213,14 @@ class Exchanges:
             "", envelope.version, peer, envelope.client_info, envelope.client_capabilities, log_level=envelope.log_level
         )
 
-    async def _listen(self, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter) -> SessionReply:
-        """Open a change feed. Its process gives the place back."""
+    async def _listen(self, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter) -> SessionReply:
+        """Open a listen feed. Its process gives the place back."""
         caller = caller_key(facts.peer)
         try:
             self.admit(caller)
         except ExchangeRefused as error:
             return _refusal(facts.peer, request, error)
-        opening = asyncio.ensure_future(open_change_feed(self._company, request, facts, wanted))
+        opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -235,7 +235,7 @@ class Exchanges:
 
     def _begin(
         self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None
-    ) -> bytes | TaskReply | ChangeFilter | Exchange:
+    ) -> bytes | TaskReply | HonouredFilter | Exchange:
         """The response, or what will make it. Raises `McpError`."""
         company = self._company
         method = methods.find_method(request.method, facts.version, PeerSide.SERVER)
@@ -309,9 +309,7 @@ class Exchanges:
         retry: RetryFields,
     ) -> Exchange:
         """Go on with the call that the request's state leads to. Raises `McpError`; then a state that was valid stays so."""
-        company, params = self._company, request.params
-        owner, now = owner_of(facts.peer, ""), company.tasks.now()
-        state = RequestState.open(company.sealing, retry.state or "", owner, request.method, params, now)
+        state = self._open_state(facts.peer, request, retry.state or "")
         exchange = self._parked.get(state.exchange)
         if exchange is None:
             # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
@@ -325,6 +323,19 @@ class Exchanges:
         self._remove_parked(exchange)
         exchange.resume(request, facts, quiet, responses)
         return exchange
+
+    def parked_id(self, peer: Peer, request: JsonRpcRequest) -> str | None:
+        """The id of the parked call that the request's state leads to, on whichever node; None where it leads to none."""
+        text = request.params.get("requestState")
+        try:
+            return self._open_state(peer, request, text if isinstance(text, str) else "").exchange or None
+        except McpError:
+            return None  # the node that answers the request says what is wrong
+
+    def _open_state(self, peer: Peer, request: JsonRpcRequest, text: str) -> RequestState:
+        company = self._company
+        owner, now = owner_of_state(peer), company.tasks.now()
+        return RequestState.open(company.sealing, text, owner, request.method, request.params, now)
 
     def park(self, exchange: Exchange) -> str:
         """Keep a call until its next round. Returns the state for its client. Raises `McpError` when too many wait."""
@@ -350,7 +361,7 @@ class Exchanges:
             exchange=exchange.parked_as,
             answers=None if answers is None else answers.recorded,
         )
-        text = state.seal(company.sealing, owner_of(exchange.facts.peer, ""))
+        text = state.seal(company.sealing, owner_of_state(exchange.facts.peer))
         self._parked_callers[caller] = count + 1
         self._parked[exchange.parked_as] = exchange
         self.give_back(exchange.caller)
@@ -434,7 +445,7 @@ def _may_run_again(found: Sequence[Any]) -> bool:
     return bool(annotations) and (annotations.get("idempotentHint") is True or annotations.get("readOnlyHint") is True)
 
 
-def _leave_feed(opening: asyncio.Future[ChangeFeed]) -> None:
+def _leave_feed(opening: asyncio.Future[ListenFeed]) -> None:
     """The client of a feed went away while it was opened."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().leave()
@@ -444,6 +455,23 @@ _NO_STREAM: Final = McpError(
     ErrorCode.INVALID_REQUEST,
     "subscriptions/listen is answered by a stream: send Accept: application/json, text/event-stream",
 )
+
+
+def owner_of_state(peer: Peer) -> str:
+    """The principal that a state is sealed for, in writing; empty for callers without one.
+
+    Raises `McpError` for a principal that cannot be told from others in writing.
+    """
+    if peer.principal is None:
+        return ""
+    owner = owner_of(peer, "")
+    if not owner.startswith("principal "):
+        kind = type(peer.principal).__qualname__
+        raise McpError(
+            ErrorCode.INTERNAL_ERROR,
+            f"A call cannot wait for this caller's answer: give {kind}, the type of the principal, a __repr__",
+        )
+    return owner
 
 
 def _gone() -> McpError:

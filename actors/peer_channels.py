@@ -308,7 +308,7 @@ class SessionQuestions:
         if elicitation_id is not None and not self.url_elicitations.expect(elicitation_id, ask.key):
             self.table.take(question.id)
             raise LocalProtocolError("an elicitation needs a new id: this one belongs to another session")
-        if not session.reply_sink.request(call, body, session.version):
+        if not session.reply_sink.request(call, body, session.dialect):
             self._take(question.id)
             raise NoStream(f"{ask.method}: the client has no open stream")
         if ask.timeout is not None:
@@ -413,4 +413,4 @@ class SessionQuestions:
         if key is not None:
             call = session.calls.table.get(key)
         body = encode_notification("notifications/cancelled", {"requestId": id, "reason": why})
-        session.reply_sink.notify(call, body, session.version)
+        session.reply_sink.notify(call, body, session.dialect)

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from greenroom.protocol.versions import V2025_06_18, V2025_11_25
+from greenroom.protocol.dialect import OLDEST_DIALECT
 from greenroom.supervision import later
 from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
@@ -19,6 +19,7 @@ from .session_streams import TRUNCATED, FeedWaiter, SessionStream, SessionStream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from greenroom.protocol.dialect import Dialect
     from greenroom.transports.interfaces import Feed, SessionReply
 
     from .session_calls import SessionCall
@@ -56,22 +57,22 @@ class ReplySink(Protocol):
     def reply(self, call: SessionCall, body: bytes | None, status: int = 200) -> None:
         """Send a call's reply; None sends nothing, since the peer has cancelled the call."""
 
-    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:
         """Send a notification on a call's stream, or on the general one. False when the peer will not get it."""
         raise NotImplementedError
 
-    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
+    def request(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:
         """Send a request of ours. False when the peer could not answer it."""
         raise NotImplementedError
 
-    def open_stream(self, call: SessionCall, version: str) -> None:
+    def open_stream(self, call: SessionCall, dialect: Dialect) -> None:
         """Make the call's stream before its first message, where calls have streams."""
 
-    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
+    def interrupt(self, call: SessionCall, retry: int | None, dialect: Dialect) -> bool:
         """Close the call's stream for now."""
         raise NotImplementedError
 
-    def listen(self, last_event_id: str | None, version: str) -> Feed:
+    def listen(self, last_event_id: str | None, dialect: Dialect) -> Feed:
         """A reader for the general stream, or for the stream that an event was on."""
         raise NotImplementedError
 
@@ -120,17 +121,17 @@ class StreamReplySink:
         elif call.caller is not None:
             call.caller.reply(None if body is None else EncodedReply(body, status))
 
-    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:
         """Send a notification. The first one of a call makes its stream."""
-        stream = self.streams.general if call is None else self._stream(call, version)
+        stream = self.streams.general if call is None else self._stream(call, dialect)
         if stream is None:
             return False
         stream.push(body)
         return True
 
-    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:
+    def request(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:
         """Send a request of ours. If the call's peer has gone away, it goes onto the general stream."""
-        if call is not None and (stream := self._stream(call, version)) is not None:
+        if call is not None and (stream := self._stream(call, dialect)) is not None:
             stream.push(body)
             return True
         if self.streams.general.reader is None:
@@ -138,13 +139,13 @@ class StreamReplySink:
         self.streams.general.push(body)
         return True
 
-    def open_stream(self, call: SessionCall, version: str) -> None:
+    def open_stream(self, call: SessionCall, dialect: Dialect) -> None:
         """Make the call's stream: its reader gets an event to resume from, and then waits."""
-        self._stream(call, version)
+        self._stream(call, dialect)
 
-    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:
+    def interrupt(self, call: SessionCall, retry: int | None, dialect: Dialect) -> bool:
         """Close the stream, if its reader can resume it."""
-        if version < V2025_11_25 or (stream := self._stream(call, version)) is None:
+        if not dialect.has_event_ids or (stream := self._stream(call, dialect)) is None:
             return False
         reader = stream.reader
         if reader is None:
@@ -152,12 +153,12 @@ class StreamReplySink:
         reader.close(0 if retry is None else retry)
         return True
 
-    def listen(self, last_event_id: str | None, version: str) -> Feed:
+    def listen(self, last_event_id: str | None, dialect: Dialect) -> Feed:
         """Resume after that event; after the last delivered event if it is unknown."""
         general = self.streams.general
         if last_event_id is None:
             ahead: list[FeedEvent] = []
-            if version >= V2025_11_25:
+            if dialect.has_event_ids:
                 ahead.append(position_event(general.name, general.delivered))
             return StreamFeed(general, general.delivered, ahead=ahead)
         found = self.streams.find(last_event_id)
@@ -173,13 +174,13 @@ class StreamReplySink:
         """End all streams, with the replies that they owe."""
         self.streams.end_all(owed)
 
-    def _stream(self, call: SessionCall, version: str) -> SessionStream | None:
+    def _stream(self, call: SessionCall, dialect: Dialect) -> SessionStream | None:
         if call.stream is None:
             caller = call.caller
             if caller is None or caller.over:
                 return None  # the caller has gone away before it had a stream to resume
             stream = call.stream = self.streams.begin(call.id)
-            ahead = [position_event(stream.name, 0)] if version >= V2025_11_25 else []
+            ahead = [position_event(stream.name, 0)] if dialect.has_event_ids else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
         return call.stream
 
@@ -218,22 +219,22 @@ class ChannelReplySink:
         if call.caller is not None:
             call.caller.reply(self.channel)
 
-    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def notify(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:  # noqa: ARG002
         """Put a notification onto the channel, unless it is full."""
         return self.channel.offer(body)
 
-    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:  # noqa: ARG002
         """Put a request onto the channel. Never dropped: `max_asks` limits them."""
         return self.channel.push(body)
 
-    def open_stream(self, call: SessionCall, version: str) -> None:
+    def open_stream(self, call: SessionCall, dialect: Dialect) -> None:
         """No-op: the channel is open."""
 
-    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: a channel cannot be interrupted."""
         return False
 
-    def listen(self, last_event_id: str | None, version: str) -> Feed:  # noqa: ARG002
+    def listen(self, last_event_id: str | None, dialect: Dialect) -> Feed:  # noqa: ARG002
         """The channel, the only feed there is."""
         return self.channel
 
@@ -274,22 +275,22 @@ class AnswerOnlySink:
         if call.caller is not None:
             call.caller.reply(None if body is None else EncodedReply(body, status))
 
-    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def notify(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: the peer would not get it."""
         return False
 
-    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: the peer could not answer it."""
         return False
 
-    def open_stream(self, call: SessionCall, version: str) -> None:
+    def open_stream(self, call: SessionCall, dialect: Dialect) -> None:
         """No-op: there is no stream."""
 
-    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: there is no stream."""
         return False
 
-    def listen(self, last_event_id: str | None, version: str) -> Feed:
+    def listen(self, last_event_id: str | None, dialect: Dialect) -> Feed:
         """Not offered by the transport: there is no stream."""
         raise NotImplementedError
 
@@ -306,21 +307,21 @@ class SingleStreamSink(StreamReplySink):
 
     __slots__ = ()
 
-    def notify(self, call: SessionCall | None, body: bytes, version: str) -> bool:
+    def notify(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:
         """Send a notification of the call. There is no general stream."""
-        return call is not None and super().notify(call, body, version)
+        return call is not None and super().notify(call, body, dialect)
 
-    def request(self, call: SessionCall | None, body: bytes, version: str) -> bool:  # noqa: ARG002
+    def request(self, call: SessionCall | None, body: bytes, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: the answer would arrive as a request of its own, which finds no session."""
         return False
 
-    def interrupt(self, call: SessionCall, retry: int | None, version: str) -> bool:  # noqa: ARG002
+    def interrupt(self, call: SessionCall, retry: int | None, dialect: Dialect) -> bool:  # noqa: ARG002
         """False: the reader could not resume the stream."""
         return False
 
-    def _stream(self, call: SessionCall, version: str) -> SessionStream | None:  # noqa: ARG002
+    def _stream(self, call: SessionCall, dialect: Dialect) -> SessionStream | None:  # noqa: ARG002
         """The stream, without an event to resume from."""
-        return super()._stream(call, V2025_06_18)
+        return super()._stream(call, OLDEST_DIALECT)
 
 
 class SingleFeed:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.protocol import methods
+from greenroom.protocol.dialect import ASSUMED_DIALECT, dialect_of
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
 from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import PeerSide, SessionEvent, SessionState, read_initialize
-from greenroom.protocol.versions import DEFAULT_NEGOTIATED
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import (
     Down,
@@ -67,6 +67,7 @@ from .worker_interfaces import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from greenroom.protocol.dialect import Dialect
     from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
     from greenroom.protocol.methods import InitializeRequest
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
@@ -221,7 +222,7 @@ class SessionProcess(GenServer):
     def listen(self, last_event_id: str | None = None) -> Feed:
         """Open a reader for the general stream, or for the stream that the event was on."""
         self.last_used = self.now()
-        return self.reply_sink.listen(last_event_id, self.version)
+        return self.reply_sink.listen(last_event_id, self.dialect)
 
     def end(self) -> None:
         """End the session, as the peer asks."""
@@ -319,7 +320,7 @@ class SessionProcess(GenServer):
 
     def open_stream(self, call: SessionCall) -> None:
         """Give a call its stream, if it has none."""
-        self.reply_sink.open_stream(call, self.version)
+        self.reply_sink.open_stream(call, self.dialect)
 
     def _start_job(self, request: JsonRpcRequest, own: float | None) -> Any:
         """Start a worker for the request. `own` is the handler's own timeout, if it has one."""
@@ -353,7 +354,12 @@ class SessionProcess(GenServer):
     @property
     def version(self) -> str:
         """The agreed revision, or the default one before the handshake."""
-        return self.info.version or DEFAULT_NEGOTIATED
+        return self.info.version or ASSUMED_DIALECT.version
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rules of that revision."""
+        return dialect_of(self.version)
 
     @property
     def facts(self) -> SessionFacts:
@@ -509,7 +515,7 @@ class SessionProcess(GenServer):
             case InterruptStream(key=key, retry=retry):
                 interrupted = calls.table.get(key)
                 if interrupted is not None:
-                    self.reply_sink.interrupt(interrupted, retry, self.version)
+                    self.reply_sink.interrupt(interrupted, retry, self.dialect)
             case Down(ref=ref):
                 if calls.is_supervisor_monitor(ref):
                     calls.on_supervisor_down()
@@ -549,7 +555,7 @@ class SessionProcess(GenServer):
                 call.peer_channel.queued -= 1
         if notification.level is not None and LOG_LEVELS.index(notification.level) < self.level:
             return False
-        return self.reply_sink.notify(call, notification.body, self.version)
+        return self.reply_sink.notify(call, notification.body, self.dialect)
 
     def _announce_change(self, method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -557,7 +563,7 @@ class SessionProcess(GenServer):
         except LocalProtocolError as error:
             self.report_unexpected("announcement", f"{method}: {error}")
         else:
-            self.reply_sink.notify(None, body, self.version)
+            self.reply_sink.notify(None, body, self.dialect)
 
     def on_stream_end(self) -> None:
         """A call's stream has ended: schedule its removal."""

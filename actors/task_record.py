@@ -20,9 +20,8 @@ from greenroom.protocol.elicitation_forms import new_elicitation_id
 from greenroom.protocol.envelope import SERVER_INFO_KEY
 from greenroom.protocol.errors import ErrorCode, McpError, ToolError
 from greenroom.protocol.handler_results import tool_result
-from greenroom.protocol.jsonrpc import decode_checked, encode, encode_error, encode_result, is_object
+from greenroom.protocol.jsonrpc import JSONRPC, decode_checked, encode, encode_error, encode_result, is_object
 from greenroom.protocol.serialization import is_array
-from greenroom.protocol.versions import JSONRPC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -78,7 +78,7 @@ class UrlElicitations:
             session = self._session
             call = None if key is None else session.calls.table.get(key)
             body = encode_notification("notifications/elicitation/complete", {"elicitationId": id})
-            session.reply_sink.notify(call, body, session.version)
+            session.reply_sink.notify(call, body, session.dialect)
 
 
 def elicitation_process_name(company: CompanyKey, elicitation_id: str) -> ProcessName:

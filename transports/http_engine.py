@@ -20,11 +20,17 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
-from greenroom.protocol import versions
-from greenroom.protocol.dialect import STATELESS_DIALECT, is_handshake_version
+from greenroom.protocol.dialect import (
+    ASSUMED_DIALECT,
+    HANDSHAKE_VERSIONS,
+    OLDEST_DIALECT,
+    STATELESS_DIALECT,
+    is_handshake_version,
+)
 from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY, is_enveloped
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
+    JSONRPC,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
@@ -285,10 +291,10 @@ class HttpEngine:
     def _check_version(self, http_request: HttpRequest, id: RequestId | None = None) -> str:
         """The revision the request names; without one, the default."""
         said = http_request.headers.get("mcp-protocol-version")
-        if said is None or (not self.config.validate_protocol_version and not versions.is_supported(said)):
-            return versions.V2024_11_05 if self.config.plain else versions.DEFAULT_NEGOTIATED
-        if not versions.is_supported(said):
-            known = ", ".join(versions.SUPPORTED)
+        if said is None or (not self.config.validate_protocol_version and not is_handshake_version(said)):
+            return (OLDEST_DIALECT if self.config.plain else ASSUMED_DIALECT).version
+        if not is_handshake_version(said):
+            known = ", ".join(HANDSHAKE_VERSIONS)
             raise invalid_request(400, f"MCP-Protocol-Version {said[:32]!r} is not supported; these are: {known}", id)
         return said
 
@@ -341,7 +347,7 @@ class HttpEngine:
         try:
             check_standard_headers(message.method, message.params, http_request.headers, version, required=False)
         except HeaderMismatch as error:
-            body = encode({"jsonrpc": versions.JSONRPC, "error": error.to_wire()})
+            body = encode({"jsonrpc": JSONRPC, "error": error.to_wire()})
             raise RequestRefused(400, JSON_HEADERS, body, why=error.message) from None
 
     def _is_exchange(self, http_request: HttpRequest, request: JsonRpcRequest) -> bool:
@@ -435,7 +441,7 @@ class HttpEngine:
 
     async def _request(self, http_request: HttpRequest, request: JsonRpcRequest, accepted: tuple[str, ...]) -> None:
         is_initialize = request.method == "initialize"
-        version = versions.DEFAULT_NEGOTIATED if is_initialize else self._check_version(http_request, request.id)
+        version = ASSUMED_DIALECT.version if is_initialize else self._check_version(http_request, request.id)
         if is_initialize and self._sessions and checks.SESSION_HEADER not in http_request.headers:
             started = await self._result_or_none(self._router.start_session(http_request.peer, request))
             if started is None:

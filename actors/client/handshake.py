@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from greenroom.protocol.dialect import HANDSHAKE_VERSIONS
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.jsonrpc import is_object
-from greenroom.protocol.versions import SUPPORTED
 from greenroom.supervision import Report
 from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized
 
@@ -40,8 +40,10 @@ def read_welcome(result: dict[str, Any]) -> ServerWelcome:
     version = result.get("protocolVersion")
     if not isinstance(version, str):
         raise ProtocolVersionError("the server's answer to initialize names no protocolVersion")
-    if version not in SUPPORTED:
-        raise ProtocolVersionError(f"the server speaks {version[:40]!r}, and this client {', '.join(SUPPORTED)}")
+    if version not in HANDSHAKE_VERSIONS:
+        raise ProtocolVersionError(
+            f"the server speaks {version[:40]!r}, and this client {', '.join(HANDSHAKE_VERSIONS)}"
+        )
     capabilities, info, instructions = (result.get(name) for name in ("capabilities", "serverInfo", "instructions"))
     return ServerWelcome(
         version,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.settings import BadSetting
 from greenroom.errors import suggests
+from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, LATEST_DIALECT
 from greenroom.protocol.jsonrpc import is_object
-from greenroom.protocol.versions import LATEST, SUPPORTED
 from greenroom.supervision import Backoff
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ClientSettings:
     """The client's name and version, which the server gets in the handshake."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Capabilities to declare instead of those that follow from the handler. True is short for `{}`, False or None removes one, `list_changed` is `listChanged`."""
-    protocol_version: str = LATEST
+    protocol_version: str = LATEST_DIALECT.version
     """The protocol revision to ask for; an older one that the server chooses is accepted."""
 
     request_timeout: float | None = 30.0
@@ -85,8 +85,8 @@ class ClientSettings:
                 raise BadSetting(each.name, value, "a number of seconds, more than 0")
             if (each.name in _COUNTS or (each.name == "park_after" and value is not None)) and not _is_count(value):
                 raise BadSetting(each.name, value, "a whole number, 1 or more")
-        if self.protocol_version not in SUPPORTED:
-            raise BadSetting("protocol_version", self.protocol_version, f"one of {', '.join(SUPPORTED)}")
+        if self.protocol_version not in HANDSHAKE_VERSIONS:
+            raise BadSetting("protocol_version", self.protocol_version, f"one of {', '.join(HANDSHAKE_VERSIONS)}")
         info: Any = self.client_info
         for name in ("name", "version"):
             if not isinstance(info.get(name), str):

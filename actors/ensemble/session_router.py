@@ -7,16 +7,14 @@ same way. A `SessionRequest` is an ordinary call between processes, so it ends w
 
 from __future__ import annotations
 
-import hmac
-import secrets
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.actors.process_names import short_id
 from greenroom.actors.subscriptions import announce_gap, announce_list_changed, announce_resource_updated
 from greenroom.actors.tasks import NO_TASK
 from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import (
     JsonRpcError,
@@ -30,7 +28,6 @@ from greenroom.protocol.jsonrpc import (
     encode_result,
     parse,
 )
-from greenroom.protocol.versions import LATEST
 from greenroom.supervision import (
     NO_PROCESS,
     SHUTDOWN,
@@ -54,6 +51,8 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster.flow_control import answer_in_task
 from greenroom.transports.interfaces import EncodedReply, FeedEvent, RequestNotDelivered
+
+from .routed_ids import RoutedIds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -79,6 +78,11 @@ class EnsembleRouter:
         self._company = company
         self._ids = routed_ids
         self._session_servers = session_servers
+
+    @property
+    def max_in_flight(self) -> int:
+        """How many requests of one peer may be in flight at once."""
+        return self._company.max_in_flight
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session on this node."""
@@ -111,6 +115,32 @@ class EnsembleRouter:
         here = self._ids.slot
         elsewhere = await self.about_task(peer, request, version, here, quiet)
         return elsewhere or await self._company.once(peer, request, version, quiet)
+
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        """Answer one request of the stateless era: on this node, unless it goes on with a call or is about a task of another."""
+        slot = self._slot_of(peer, request)
+        if slot is not None and slot != self._ids.slot and slot in self._session_servers:
+            there = RemoteSession("", self._session_servers[slot], peer, channel=False)
+            try:
+                return await there.exchange(request, headers, quiet)
+            except RequestNotDelivered:
+                pass  # the node is gone, and with it the call or task: this node says so, or runs an idempotent tool again
+            except ProcessExited:
+                lost = McpError(ErrorCode.INTERNAL_ERROR, "The process that worked on this request has ended")
+                return EncodedReply(encode_error(request.id, lost))
+        return await self._company.exchange(peer, request, headers, quiet)
+
+    def _slot_of(self, peer: Peer, request: JsonRpcRequest) -> int | None:
+        """The slot of the node that has the call or the task which the request names; None if it names none."""
+        id: Any = None
+        if request.method in _OF_ONE_TASK or request.method == "tasks/update":
+            id = request.params.get("taskId")
+        elif "requestState" in request.params:
+            id = self._company.exchanges.parked_id(peer, request)
+        found = self._ids.read(id) if isinstance(id, str) else None
+        return None if found is None else found[0]
 
     async def about_task(
         self, peer: Peer, request: JsonRpcRequest, version: str, at: int, quiet: float | None = None
@@ -181,7 +211,7 @@ class _SessionAndTasks:
         if self.channel is None and request.method in _OF_ONE_TASK:
             if self._confirm is not None:
                 await self._confirm()  # the node that has the task may be another, which does not know the session
-            answer = await self._router.about_task(self._peer, request, self.version or LATEST, self._at, quiet)
+            answer = await self._router.about_task(self._peer, request, self.version or LATEST_DIALECT.version, self._at, quiet)
             if answer is not None:
                 return answer
         return await self._session.request(request, quiet)
@@ -255,6 +285,15 @@ class RemoteSession:
     async def once(self, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         """Have that node answer, without a session."""
         return self._reply(await self._ask_node("once", pack_message(request), version, quiet), request.id)
+
+    async def exchange(
+        self, request: JsonRpcRequest, headers: Mapping[str, str] | None, quiet: float | None
+    ) -> SessionReply:
+        """Have that node answer a request of the stateless era. Cancelling the wait cancels it there."""
+        asked = await self._ask_node(
+            "exchange", pack_message(request), None if headers is None else dict(headers), quiet
+        )
+        return self._reply(asked, request.id)
 
     async def _ask_node(self, method: str, *args: Any) -> Any:
         home = whereis(SESSION_SERVER)
@@ -371,7 +410,7 @@ _REMOTE_CHANNEL: Final = _RemoteFeedChannel()
 # missed, so it announces a gap, after which subscribers on all nodes are notified of everything that they subscribe to.
 
 _FLUSH: Final = object()
-_WITH_A_MESSAGE: Final = frozenset({"request", "notify", "respond", "once"})
+_WITH_A_MESSAGE: Final = frozenset({"request", "notify", "respond", "once", "exchange"})
 
 
 class SessionServer(GenServer):
@@ -405,8 +444,8 @@ class SessionServer(GenServer):
         if method in _WITH_A_MESSAGE:
             args = (unpack_message(args[0]), *args[1:])
         try:
-            if method == "once":
-                return _travelling_reply(await company.once(peer, *args), request)
+            if method in ("once", "exchange"):
+                return _travelling_reply(await getattr(company, method)(peer, *args), request)
             handle = company.find(id, peer)
             if handle is None:
                 return NoSuchSession()
@@ -603,7 +642,7 @@ class SessionRequest(NamedTuple):
     session: str
     peer: Peer
     method: str
-    """A method of the `SessionHandle`; or "once", or "confirm", which only asks whether the session exists."""
+    """A method of the `SessionHandle`; or "once", "exchange", or "confirm", which only asks whether the session exists."""
     args: tuple[Any, ...] = ()
     """The arguments; a message of the protocol is packed."""
 
@@ -643,58 +682,3 @@ def pack_message(message: JsonRpcMessage) -> bytes:
 def unpack_message(data: bytes) -> Any:
     """Decode it."""
     return parse(data, _LIMITS)
-
-
-# --- Ids that tell the nodes of an ensemble alone which node has the session or task.
-# Four bytes are appended to the random part: a keyed hash of that part, with the slot folded into its last byte. So the nodes share no table, an invented id is
-# refused without asking another node, and clients do not learn how many nodes there are.
-
-MAX_NODES: Final = 64
-"""How many nodes the ids can distinguish."""
-_CHANNEL: Final = 0x80
-_SIZE: Final = 4
-
-
-class RoutedIds:
-    """The ids of one node. All nodes of an ensemble have the same key."""
-
-    __slots__ = ("_key", "slot")
-
-    def __init__(self, key: bytes, slot: int) -> None:
-        """`slot` is this node's number, from 0."""
-        if not 0 <= slot < MAX_NODES:
-            raise ValueError(f"a slot is 0 to {MAX_NODES - 1}, not {slot!r}")
-        self._key = key
-        self.slot = slot
-
-    def __repr__(self) -> str:
-        return f"<RoutedIds of slot {self.slot}>"
-
-    def new(self, kind: str, *, channel: bool = False) -> str:
-        """A new id that cannot be guessed. `channel` marks a session with one channel and no streams."""
-        token = secrets.token_hex(16)
-        return f"{kind}_{token}{self._mark(token, self.slot | (_CHANNEL if channel else 0))}"
-
-    def read(self, id: str) -> tuple[int, bool] | None:
-        """The slot of the id's node, and whether it has a channel; None for an id that no node of this ensemble has made."""
-        _, _, rest = id.partition("_")
-        token, mark = rest[: -2 * _SIZE], rest[-2 * _SIZE :]
-        try:
-            sent_mark = bytes.fromhex(mark)
-        except ValueError:
-            return None
-        if len(sent_mark) != _SIZE or len(token) != 32 or not token.isascii():  # noqa: PLR2004 - as `new` makes it
-            return None
-        made = self._hash(token)
-        if not hmac.compare_digest(sent_mark[:-1], made[:-1]):
-            return None
-        what = sent_mark[-1] ^ made[-1]
-        slot = what & ~_CHANNEL
-        return (slot, bool(what & _CHANNEL)) if slot < MAX_NODES else None
-
-    def _mark(self, token: str, what: int) -> str:
-        made = self._hash(token)
-        return (made[:-1] + bytes((made[-1] ^ what,))).hex()
-
-    def _hash(self, token: str) -> bytes:
-        return blake2b(token.encode(), digest_size=_SIZE, key=self._key).digest()

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
-from greenroom.actors.ensemble.session_router import MAX_NODES, SESSION_SERVER, NodeSlot, SessionServer
+from greenroom.actors.ensemble.routed_ids import MAX_NODES
+from greenroom.actors.ensemble.session_router import SESSION_SERVER, NodeSlot, SessionServer
 from greenroom.actors.handler_options import MAIN_MODULE, WORKER_MAIN_NAME, ImportPath, MainProgram, main_program
 from greenroom.actors.pools.handler_spec import NotLoaded, load_function
 from greenroom.supervision import (

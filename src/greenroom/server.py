@@ -36,7 +36,7 @@ from greenroom.actors.subscriptions import announce_list_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
 from greenroom.actors.worker_interfaces import Cancellation, Hooks, SessionFacts, company_of_call
-from greenroom.protocol.versions import DEFAULT_NEGOTIATED
+from greenroom.protocol.dialect import ASSUMED_DIALECT
 from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
 from greenroom.transports.asgi import AsgiEndpoint
 from greenroom.transports.http_engine import HttpEngine
@@ -546,7 +546,7 @@ class Server(Decorators):
     def session(self, session_id: str) -> Context:
         """The context of one session, for use outside of a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
         card = self.peers.info(session_id)
-        version = card.version or DEFAULT_NEGOTIATED
+        version = card.version or ASSUMED_DIALECT.version
         facts = SessionFacts(card.id, version, card.peer, card.client_info, card.client_capabilities)
         return Context(
             facts, _PeerChannel(self.peers, session_id), Cancellation(), None, {}, self.company.settings.ask_timeout

@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, cast
 
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
 from greenroom.protocol.jsonrpc import encode_error, encode_notification, encode_request, encode_result
-from greenroom.protocol.versions import LATEST
 from greenroom.transports.interfaces import Peer
 from greenroom.transports.session_channel import MemoryPeer
 
@@ -44,7 +44,7 @@ class WireProbe:
         self,
         server: Server | SessionRouter,
         *,
-        version: str = LATEST,
+        version: str = LATEST_DIALECT.version,
         capabilities: Mapping[str, Any] | None = None,
         answers: Mapping[str, Callable[[dict[str, Any]], Any]] | None = None,
         peer: Peer | None = None,

@@ -199,6 +199,30 @@ def engine_names(tree: Tree) -> list[str]:
 _OTP = re.compile(r"\b_otp_\w+")
 
 
+def revisions(tree: Tree) -> list[str]:
+    """What differs between revisions is asked of a `Dialect`: outside of `protocol`, no module imports the constants of revisions or writes one."""
+    return [
+        wrong
+        for source in tree.sources
+        if _room(source.module) != "protocol"
+        for wrong in (
+            *(
+                f"{source.path}:{found.line}: ask the dialect instead of greenroom.protocol.versions"
+                for found in source.imports
+                if "greenroom.protocol.versions" in (found.target, found.whole)
+            ),
+            *(
+                f"{source.path}:{node.lineno}: {node.value} is a revision: ask the dialect"
+                for node in source.nodes
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and _REVISION.fullmatch(node.value)
+            ),
+        )
+    ]
+
+
+_REVISION = re.compile(r"20\d\d-\d\d-\d\d")
+
+
 def single_importers(tree: Tree) -> list[str]:
     """Every third party is imported by one file (its door), in the folder that `IMPORTER_FOLDERS` prescribes."""
     allowed = set(_dependencies(tree.pyproject, developers=False)) | TEST_LIBRARIES
@@ -398,6 +422,7 @@ RULES = (
         import_form,
         public_modules,
         engine_names,
+        revisions,
         single_importers,
         engine_importers,
         used_dependencies,

@@ -188,6 +188,22 @@ def test_supervision_is_imported_by_its_public_modules(path: str, line: str, inn
     assert rules.public_modules(tree, {inner: "a reason"} if inner else {}) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "line", "wrong"),
+    [
+        ("actors/session", "from greenroom.protocol.versions import LATEST", True),
+        ("actors/session", "from greenroom.protocol import versions", True),
+        ("transports/http_engine", 'newest = said == "2025-11-25"', True),
+        ("src/greenroom/protocol/dialect", "from .versions import LATEST", False),
+        ("src/greenroom/protocol/dialect", 'newest = said == "2025-11-25"', False),
+        ("actors/session", "from greenroom.protocol.dialect import dialect_of", False),
+        ("actors/session", 'about = "revision 2025-11-25 has it"', False),
+    ],
+)
+def test_code_outside_of_protocol_asks_the_dialect_and_not_the_revision(path: str, line: str, wrong: bool) -> None:  # noqa: FBT001
+    assert bool(rules.revisions(Tree({f"{path}.py": line}))) is wrong
+
+
 def test_a_way_past_the_public_module_that_is_not_used_is_refused() -> None:
     assert rules.public_modules(Tree({}), {"kernel.forks": "a reason"}) == [
         "kernel.forks: other rooms may import it, and none does: take it out of the table"

@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from greenroom.protocol.versions import STATELESS
+from greenroom.protocol.dialect import STATELESS_DIALECT
 
 from .click_app import echo, styled
 from .command_output import print_json
@@ -122,11 +122,17 @@ async def _check_stateless(
         except PeerFailed as failure:
             raise CommandFailed(UNREACHABLE, str(failure)) from None
         except Deviation as deviation:
-            raise CommandFailed(FAILED, f"the server does not serve revision {STATELESS}: {deviation}") from None
+            raise CommandFailed(
+                FAILED, f"the server does not serve revision {STATELESS_DIALECT.version}: {deviation}"
+            ) from None
         outcomes = await run_checks(CHECKS, server, only, None if json else _print_outcome)
     if json:
         print_json(
-            {"revision": STATELESS, "transport": server.peer.transport, "checks": [one._asdict() for one in outcomes]}
+            {
+                "revision": STATELESS_DIALECT.version,
+                "transport": server.peer.transport,
+                "checks": [one._asdict() for one in outcomes],
+            }
         )
     else:
         counted = Counter[str](one.verdict for one in outcomes)

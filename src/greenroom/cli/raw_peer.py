@@ -19,9 +19,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.dialect import STATELESS_DIALECT
+from greenroom.protocol.jsonrpc import JSONRPC, is_object
 from greenroom.protocol.serialization import is_array
-from greenroom.protocol.versions import JSONRPC, STATELESS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -172,7 +172,9 @@ class SeenMessage(NamedTuple):
     message: Json
 
 
-def envelope(version: str = STATELESS, capabilities: Json | None = None, client: Mapping[str, Any] = CLIENT) -> Json:
+def envelope(
+    version: str = STATELESS_DIALECT.version, capabilities: Json | None = None, client: Mapping[str, Any] = CLIENT
+) -> Json:
     """The `_meta` that every request of the revision has."""
     return {
         f"{PREFIX}protocolVersion": version,
@@ -194,7 +196,7 @@ class RawRequest:
         meta: Json | None = None,
         headers: Mapping[str, str | None] | None = None,
         enveloped: bool = True,
-        version: str = STATELESS,
+        version: str = STATELESS_DIALECT.version,
         client: Mapping[str, Any] = CLIENT,
     ) -> None:
         """`headers` replace the correct ones; None leaves a header out."""

@@ -11,7 +11,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from greenroom.protocol.versions import JSONRPC, LATEST, STATELESS
+from greenroom.protocol.dialect import LATEST_DIALECT, STATELESS_DIALECT
+from greenroom.protocol.jsonrpc import JSONRPC
 
 from .raw_peer import PREFIX, SUBSCRIPTION_ID, CommandExchange, PeerFailed, RawReply, object_in, objects_in
 from .stateless_probe import (
@@ -46,7 +47,7 @@ _UNREADABLE: Final = (
 )
 _VERSION: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _LEGACY_PARAMS: Final[Json] = {
-    "protocolVersion": LATEST,
+    "protocolVersion": LATEST_DIALECT.version,
     "capabilities": {},
     "clientInfo": {"name": "greenroom check", "version": "1"},
 }
@@ -76,7 +77,7 @@ async def unreadable_ids_are_left_out(at: CheckedServer) -> str:
 
 async def _answers_to(at: CheckedServer, sent: bytes) -> list[Json]:
     if at.is_http:
-        headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "server/discover"}
+        headers = {"MCP-Protocol-Version": STATELESS_DIALECT.version, "Mcp-Method": "server/discover"}
         return (await (await at.http.send("POST", headers, sent)).finish()).messages
     strays = at.command.strays
     before = len(strays)
@@ -147,12 +148,15 @@ async def trace_context_arrives(at: CheckedServer) -> str:
 @CHECKS.add("V3.handshake", "should")
 async def handshake_revisions_are_refused_by_envelope(at: CheckedServer) -> str:
     """A handshake revision is not served by envelope."""
-    reply = await at.peer.ask("server/discover", version=LATEST)
-    expect_error(reply, UNSUPPORTED_VERSION, f"an enveloped request of {LATEST}", BAD_REQUEST)
+    reply = await at.peer.ask("server/discover", version=LATEST_DIALECT.version)
+    expect_error(reply, UNSUPPORTED_VERSION, f"an enveloped request of {LATEST_DIALECT.version}", BAD_REQUEST)
     supported = reply.error_data.get("supported")
-    expect(isinstance(supported, list) and STATELESS in supported, f"data.supported is {json.dumps(supported)}")
     expect(
-        reply.error_data.get("requested") == LATEST,
+        isinstance(supported, list) and STATELESS_DIALECT.version in supported,
+        f"data.supported is {json.dumps(supported)}",
+    )
+    expect(
+        reply.error_data.get("requested") == LATEST_DIALECT.version,
         f"data.requested is {json.dumps(reply.error_data.get('requested'))}",
     )
     return str(reply)
@@ -204,7 +208,7 @@ async def initialize_is_told_the_revisions(at: CheckedServer) -> str:
             reply = await fresh.peer.ask("initialize", _LEGACY_PARAMS, enveloped=False)
     need("protocolVersion" not in reply.result, "the server has a handshake, too")
     named = _VERSION.findall(json.dumps(reply.final or {}) or reply.body.decode(errors="replace"))
-    expect(STATELESS in named, f"initialize: {reply}, and {STATELESS} is not named")
+    expect(STATELESS_DIALECT.version in named, f"initialize: {reply}, and {STATELESS_DIALECT.version} is not named")
     return str(reply)
 
 

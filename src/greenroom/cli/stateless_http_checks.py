@@ -8,7 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-from greenroom.protocol.versions import JSONRPC, LATEST, STATELESS
+from greenroom.protocol.dialect import LATEST_DIALECT, STATELESS_DIALECT
+from greenroom.protocol.jsonrpc import JSONRPC
 
 from .raw_peer import PREFIX, HttpExchange, HttpPeer, PeerFailed, RawReply, RawRequest, object_in
 from .stateless_checks import CHECKS as OTHER_CHECKS
@@ -39,7 +40,7 @@ _OK: Final = 200
 _CLIENT_ERRORS: Final = range(400, 500)
 _QUIET: Final = 0.3
 _ENDS_WITHIN: Final = 2.0
-_STATELESS_HEADERS: Final = {"MCP-Protocol-Version": STATELESS}
+_STATELESS_HEADERS: Final = {"MCP-Protocol-Version": STATELESS_DIALECT.version}
 _FORBIDDEN_CODES: Final = frozenset({-32002, -32042})
 _DEFINED_CODES: Final = frozenset({-32020, -32021, -32022})
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -95,7 +96,9 @@ async def notifications_have_no_answer(at: CheckedServer) -> str:
 async def version_headers_have_to_agree(at: CheckedServer) -> str:
     """A version header of another revision than the envelope's is refused, and starts no session."""
     return await _is_refused(
-        at, {"MCP-Protocol-Version": LATEST}, f"the header {LATEST} over an envelope of {STATELESS}"
+        at,
+        {"MCP-Protocol-Version": LATEST_DIALECT.version},
+        f"the header {LATEST_DIALECT.version} over an envelope of {STATELESS_DIALECT.version}",
     )
 
 
@@ -116,7 +119,11 @@ async def _is_refused(at: CheckedServer, headers: Mapping[str, str | None], what
 @CHECKS.add("H7.bare", on=_HTTP)
 async def bare_requests_are_refused(at: CheckedServer) -> str:
     """Without a handshake era, a request with neither envelope nor version header is refused."""
-    params = {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "greenroom check", "version": "1"}}
+    params = {
+        "protocolVersion": LATEST_DIALECT.version,
+        "capabilities": {},
+        "clientInfo": {"name": "greenroom check", "version": "1"},
+    }
     welcome = await at.peer.ask("initialize", params, enveloped=False)
     need("protocolVersion" not in welcome.result, "the server has a handshake, too")
     reply = await at.peer.ask("tools/list", enveloped=False)
@@ -162,7 +169,11 @@ async def get_and_delete_are_refused(at: CheckedServer) -> str:
             raise Deviation(f"{verb}: HTTP {exchange.reply.status}, and {open_}") from None
         statuses.append(reply.status)
         expect(reply.status in _CLIENT_ERRORS, f"{verb}: HTTP {reply.status}")
-    params = {"protocolVersion": LATEST, "capabilities": {}, "clientInfo": {"name": "greenroom check", "version": "1"}}
+    params = {
+        "protocolVersion": LATEST_DIALECT.version,
+        "capabilities": {},
+        "clientInfo": {"name": "greenroom check", "version": "1"},
+    }
     welcome = await at.peer.ask("initialize", params, enveloped=False)
     if "protocolVersion" not in welcome.result:
         expect(statuses == [_NOT_ALLOWED] * 2, f"GET and DELETE: HTTP {statuses[0]} and {statuses[1]}")

@@ -14,14 +14,7 @@ from .errors import ErrorCode, McpError
 from .jsonrpc import is_object
 from .methods import find_method, method_not_found
 from .revision_downgrade import downgrade
-from .versions import (
-    DEFAULT_NEGOTIATED,
-    LATEST,
-    STATELESS,
-    SUPPORTED,
-    V2024_11_05,
-    V2025_11_25,
-)
+from .versions import DEFAULT_NEGOTIATED, LATEST, STATELESS, SUPPORTED, V2024_11_05, V2025_11_25
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +116,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """The dialects by revision."""
 
+HANDSHAKE_VERSIONS: Final = SUPPORTED
+"""The revisions that a handshake can negotiate, newest first."""
 STATELESS_DIALECT: Final = DIALECTS[STATELESS]
 LATEST_DIALECT: Final = DIALECTS[LATEST]
 """The newest revision with a handshake."""

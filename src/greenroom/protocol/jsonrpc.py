@@ -15,7 +15,9 @@ import msgspec
 from msgspec import Struct, field
 
 from .errors import ErrorCode, LocalProtocolError, McpError, PeerError, RemoteProtocolError, Unacceptable
-from .versions import JSONRPC
+
+JSONRPC: Final = "2.0"
+"""The `jsonrpc` member of every message."""
 
 
 class MessageLimits(NamedTuple):

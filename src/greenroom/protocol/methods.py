@@ -187,9 +187,7 @@ EXTENSION_METHODS: Final[Mapping[str, Method]] = {
         Method("tasks/get", _TO_SERVER, shapes.TaskIdParams, shapes.BaseResult, since=STATELESS, until=None),
         Method("tasks/update", _TO_SERVER, shapes.UpdateTaskParams, shapes.BaseResult, since=STATELESS, until=None),
         Method("tasks/cancel", _TO_SERVER, shapes.TaskIdParams, shapes.BaseResult, since=STATELESS, until=None),
-        _notification_method(
-            "notifications/tasks", _TO_CLIENT, shapes.DetailedTaskParams, since=STATELESS, until=None
-        ),
+        _notification_method("notifications/tasks", _TO_CLIENT, shapes.DetailedTaskParams, since=STATELESS, until=None),
     )
 }
 """The methods of `TASKS_EXTENSION`, of which some have names of methods of the handshake era. A request has to declare the extension."""

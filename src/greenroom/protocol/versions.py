@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-JSONRPC: Final = "2.0"
-"""The `jsonrpc` member of every message."""
-
 V2024_11_05: Final = "2024-11-05"
 V2025_03_26: Final = "2025-03-26"
 V2025_06_18: Final = "2025-06-18"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
 from greenroom.protocol.jsonrpc import JsonRpcRequest, OversizedMessage, is_object, parse
 from greenroom.protocol.sse import LineFramer
@@ -61,7 +62,7 @@ Json: TypeAlias = dict[str, Any]
 Manner: TypeAlias = "Callable[[RogueServer, JsonRpcRequest, bytes], Iterable[RogueAction]]"
 """Maps a request and its correct response to the actions to take instead."""
 
-VERSION: Final = "2025-11-25"
+VERSION: Final = LATEST_DIALECT.version
 _TOOLS: Final = [
     {
         "name": "echo",

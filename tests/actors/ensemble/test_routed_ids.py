@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from greenroom import SqliteTasks
 from greenroom.actors.company import Company
-from greenroom.actors.ensemble.session_router import MAX_NODES, EnsembleMember, NodeSlot, RoutedIds
+from greenroom.actors.ensemble.routed_ids import MAX_NODES, RoutedIds
+from greenroom.actors.ensemble.session_router import EnsembleMember, NodeSlot
 from greenroom.auth.auth_gate import AuthGate
 from greenroom.auth.auth_info import AuthInfo
 from greenroom.transports.interfaces import Peer

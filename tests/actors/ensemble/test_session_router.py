@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.ensemble import session_router as doors
-from greenroom.actors.ensemble.session_router import EnsembleRouter, RoutedIds
+from greenroom.actors.ensemble.routed_ids import RoutedIds
+from greenroom.actors.ensemble.session_router import EnsembleRouter
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import (
     JsonRpcError,

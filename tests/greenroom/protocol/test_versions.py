@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.protocol import versions
+from greenroom.protocol import jsonrpc, versions
 
 
 @pytest.mark.row("WC-01")
@@ -22,7 +22,7 @@ def test_the_helpers_know_the_constants() -> None:
     assert versions.LATEST == versions.SUPPORTED[0] == "2025-11-25"
     assert versions.SUPPORTED[-1] == versions.OLDEST
     assert versions.DEFAULT_NEGOTIATED == "2025-03-26"
-    assert versions.JSONRPC == "2.0"
+    assert jsonrpc.JSONRPC == "2.0"
     assert all(map(versions.is_supported, versions.SUPPORTED))
     for stranger in ("2026-07-28", "2025-11-26", "", "latest", None, 20251125, ["2025-11-25"]):
         assert not versions.is_supported(stranger)

@@ -1,4 +1,4 @@
-"""Change feeds: `subscriptions/listen` of the stateless era. A process for each one, with its own filter.
+"""Listen processes: `subscriptions/listen` of the stateless era. A process for each one, with its own filter.
 
 The process joins the company's subscriptions and watches tasks, and puts what its client asked for into the feed that the transport reads. The feed holds one
 message for each changed list, resource and task at most: of several changes that the client has not read, the last one is sent. So memory is bounded by the filter.
@@ -65,7 +65,7 @@ _LISTS: Final[Sequence[tuple[str, str, str, str]]] = (
 ENDED: Final = Shutdown("the client has stopped listening")
 
 
-class ChangeFilter:
+class HonouredFilter:
     """What is announced on one feed: the part of the client's wish that this server can honour."""
 
     __slots__ = ("lists", "task_ids", "uris")
@@ -86,7 +86,7 @@ class ChangeFilter:
         return wire
 
 
-def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -> ChangeFilter:
+def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -> HonouredFilter:
     """The part of a wish that this server can honour, but for tasks, which are watched later. Raises `McpError` for one that it refuses.
 
     A resource that needs scopes which the caller lacks is refused with all the scopes that the wish needs, so that the caller can get them at once.
@@ -112,7 +112,7 @@ def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -
             missing.update(dict.fromkeys(error.scopes))
     if missing:
         raise MissingScopes(tuple(missing))
-    return ChangeFilter(lists, uris, ids)
+    return HonouredFilter(lists, uris, ids)
 
 
 def _check_bounds(name: str, texts: tuple[str, ...]) -> None:
@@ -127,7 +127,7 @@ def _check_bounds(name: str, texts: tuple[str, ...]) -> None:
         )
 
 
-class ChangeFeed(FeedWaiter):
+class ListenFeed(FeedWaiter):
     """The messages of one listening client that it has not read."""
 
     __slots__ = ("_end_message", "_first", "_id", "_is_over", "_on_left", "_pending")
@@ -193,12 +193,12 @@ class ChangeFeed(FeedWaiter):
         self._on_left()
 
 
-class ChangeFeedProcess(GenServer):
-    """The process of one change feed."""
+class ListenProcess(GenServer):
+    """The process of one listen feed."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter) -> None:
+    def __init__(self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter) -> None:
         self._company = company
         self._id = request.id
         self._meta = {SUBSCRIPTION_ID_KEY: request.id}
@@ -206,14 +206,14 @@ class ChangeFeedProcess(GenServer):
         self._filter = wanted
         self._monitor: Monitor | None = None
         self._started_at = 0.0
-        self.feed: ChangeFeed
-        self._own_ref: Ref[ChangeFeedProcess]
+        self.feed: ListenFeed
+        self._own_ref: Ref[ListenProcess]
 
     def init(self) -> None:
         """Watch what the filter names, and acknowledge it."""
         own = self._own_ref = self.ref()
         self._started_at = self.process.node.now()
-        self.feed = ChangeFeed(self._id, lambda: own.cast(ChangeFeedProcess.finish))
+        self.feed = ListenFeed(self._id, lambda: own.cast(ListenProcess.finish))
         wanted = self._filter
         if wanted.task_ids:
             # The extension was checked before, so this finds the tasks that the caller may see.
@@ -223,7 +223,7 @@ class ChangeFeedProcess(GenServer):
         self.feed.acknowledge(self._encoded(_ACKNOWLEDGED, {"notifications": wanted.to_wire()}))
         self.process.add_exit_waiter(self)  # last: a start that fails gives its place back by itself
 
-    def open_feed(self) -> ChangeFeed:
+    def open_feed(self) -> ListenFeed:
         """The feed, for its reader."""
         return self.feed
 
@@ -299,12 +299,12 @@ class ChangeFeedProcess(GenServer):
         return f"listens to {len(wanted.lists)} lists, {len(wanted.uris)} resources and {len(wanted.task_ids)} tasks"
 
 
-async def open_change_feed(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: ChangeFilter
-) -> ChangeFeed:
+async def open_listen_feed(
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter
+) -> ListenFeed:
     """Start the process, and return its feed. Raises `ActorError` when it cannot be started."""
-    spec = child(ChangeFeedProcess, company, request, facts, wanted)
+    spec = child(ListenProcess, company, request, facts, wanted)
     spec = spec.but(restart="temporary", options=Options(label="listen"))
     supervisor: Ref[DynamicSupervisor] = company.exchanges.supervisor
-    process: Ref[ChangeFeedProcess] = await supervisor.call(DynamicSupervisor.start_child, spec)
-    return await process.within(None).call(ChangeFeedProcess.open_feed)
+    process: Ref[ListenProcess] = await supervisor.call(DynamicSupervisor.start_child, spec)
+    return await process.within(None).call(ListenProcess.open_feed)
