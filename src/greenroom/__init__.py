@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from greenroom.actors.server_questions import Accepted as Accepted
     from greenroom.actors.server_questions import Declined as Declined
     from greenroom.actors.server_questions import Dismissed as Dismissed
+    from greenroom.actors.server_questions import Question as Question
     from greenroom.actors.server_questions import Root as Root
     from greenroom.actors.server_questions import Sampled as Sampled
     from greenroom.actors.settings import Settings as Settings
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.handler_results import assistant_message as assistant_message
     from greenroom.protocol.handler_results import message as message
     from greenroom.protocol.handler_results import user_message as user_message
+    from greenroom.protocol.input_required import InputRequired as InputRequired
     from greenroom.protocol.received_results import LogMessage as LogMessage
     from greenroom.protocol.received_results import Page as Page
     from greenroom.protocol.received_results import PromptReply as PromptReply
@@ -143,7 +145,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.extensions": "Extension",
     "greenroom.actors.handler_options": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
     "greenroom.actors.pools.pool_options": "Pool",
-    "greenroom.actors.server_questions": "Accepted Declined Dismissed Root Sampled",
+    "greenroom.actors.server_questions": "Accepted Declined Dismissed Question Root Sampled",
     "greenroom.actors.settings": "Settings",
     "greenroom.actors.skills": "Skills",
     "greenroom.actors.task_store": "TaskStoreError",
@@ -162,6 +164,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.protocol.errors": "BadAnswer ErrorCode McpError PeerError ProtocolError RequestCancelled ToolError",
     "greenroom.protocol.handler_results": "CallToolResult Completion Message PromptResult Structured WithMeta "
     "assistant_message message user_message",
+    "greenroom.protocol.input_required": "InputRequired",
     "greenroom.protocol.received_results": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
     "greenroom.protocol.validation_errors": "Mismatch",
     "greenroom.server": "Server",

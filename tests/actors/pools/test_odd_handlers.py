@@ -23,6 +23,8 @@ from . import handlers, odd_handlers
 from .local_processes import Room, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .local_processes import House
 
 POOL = Pool(size=1)
@@ -113,7 +115,10 @@ async def test_a_handler_in_a_worker_ends_with_questions_and_runs_again(house: H
 
 async def test_a_handler_in_a_worker_asks_a_session_between_its_runs(house: House) -> None:
     await opened(house, "asks_in_rounds")
-    answers = {"elicitation/create": lambda _: BOB, "sampling/createMessage": lambda _: HELLO}
+    answers: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "elicitation/create": lambda _: BOB,
+        "sampling/createMessage": lambda _: HELLO,
+    }
     async with house.probe(capabilities=ABLE, answers=answers) as probe:
         assert text_of(await probe.call("asks_in_rounds")) == GREETED
 

@@ -19,7 +19,7 @@ from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
 KEY = KeyRing.new_key()
 
@@ -116,6 +116,11 @@ async def clients_of(runs: list[Any], count: int = 2, **settings: Any) -> AsyncG
 CALL: dict[str, Any] = {"name": "book", "arguments": {"day": "monday"}}
 
 
+def always(result: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """A client's function that answers every question alike."""
+    return lambda params: result  # noqa: ARG005 - as it is called
+
+
 def text_of(result: dict[str, Any]) -> str:
     assert result["resultType"] == "complete", result
     text: str = result["content"][0]["text"]
@@ -152,7 +157,7 @@ async def test_nothing_waits_between_two_rounds() -> None:
 
 @pytest.mark.row("26-R4")
 async def test_several_questions_go_out_together_and_a_missing_answer_is_asked_for_again() -> None:
-    call = {"name": "ask_both", "arguments": {}}
+    call: dict[str, Any] = {"name": "ask_both", "arguments": {}}
     async with clients_of([], 1) as (client,):
         first = await client.result("tools/call", **call)
         assert list(first["inputRequests"]) == ["who", ROOTS.key]
@@ -170,7 +175,7 @@ async def test_several_questions_go_out_together_and_a_missing_answer_is_asked_f
 
 
 async def test_questions_that_come_out_of_a_task_group_are_asked() -> None:
-    call = {"name": "from_a_group", "arguments": {}}
+    call: dict[str, Any] = {"name": "from_a_group", "arguments": {}}
     async with clients_of([], 1) as (client,):
         first = await client.result("tools/call", **call)
         again = {"inputResponses": {GREETING.key: HELLO}, "requestState": first["requestState"]}
@@ -225,7 +230,12 @@ async def test_a_state_is_good_for_its_principal_and_request_alone() -> None:
 @pytest.mark.row("26-R11")
 async def test_a_response_that_does_not_fit_is_refused() -> None:
     async with clients_of([], 1) as (client,):
-        for response in ({"action": "accept"}, {"action": "accept", "content": {"name": 7}}, {"roots": []}):
+        wrong: list[dict[str, Any]] = [
+            {"action": "accept"},
+            {"action": "accept", "content": {"name": 7}},
+            {"roots": []},
+        ]
+        for response in wrong:
             error = await client.error("tools/call", **CALL, inputResponses={"who": response})
             assert error["code"] == -32602
             assert error["data"] == {"key": "who", "reason": "bad_response"}
@@ -238,7 +248,7 @@ async def test_answers_may_come_with_the_first_request() -> None:
 
 
 async def test_a_state_without_questions_brings_the_client_back() -> None:
-    call = {"name": "later", "arguments": {}}
+    call: dict[str, Any] = {"name": "later", "arguments": {}}
     async with clients_of([], 1) as (client,):
         first = await client.result("tools/call", **call)
         assert "inputRequests" not in first
@@ -246,7 +256,7 @@ async def test_a_state_without_questions_brings_the_client_back() -> None:
 
 
 async def test_a_handler_may_await_one_question_and_end_with_another() -> None:
-    call = {"name": "mixed", "arguments": {}}
+    call: dict[str, Any] = {"name": "mixed", "arguments": {}}
     async with clients_of([], 1) as (client,):
         first = await client.result("tools/call", **call)
         second = await client.result(
@@ -272,7 +282,7 @@ async def test_answers_that_no_state_can_carry_end_the_call() -> None:
 async def test_a_session_is_asked_while_the_call_goes_on() -> None:
     runs: list[Any] = []
     server = traveller_server(runs)
-    answers = {"elicitation/create": lambda _: ADA, "sampling/createMessage": lambda _: HELLO}
+    answers = {"elicitation/create": always(ADA), "sampling/createMessage": always(HELLO)}
     async with server.started() as company, WireProbe(company, capabilities=ABLE, answers=answers) as probe:
         result = await probe.request("tools/call", CALL)
         assert result["content"][0]["text"] == "Hello, Ada"
@@ -289,7 +299,7 @@ async def test_a_session_without_the_capability_gets_its_error() -> None:
 async def test_a_handler_that_is_never_content_is_ended() -> None:
     runs: list[Any] = []
     server = traveller_server(runs)
-    answers = {"elicitation/create": lambda _: {"action": "decline"}}
+    answers = {"elicitation/create": always({"action": "decline"})}
     async with server.started() as company, WireProbe(company, capabilities=ABLE, answers=answers) as probe:
         result = await probe.request("tools/call", {"name": "never_content", "arguments": {}})
         assert result["isError"]
