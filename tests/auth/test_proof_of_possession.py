@@ -27,6 +27,7 @@ from greenroom.auth.proof_of_possession import (
     DpopVerifier,
     NonceIssuer,
     ReplayGuard,
+    bound_key,
 )
 from greenroom.auth.resource_server import OAuthResource
 from greenroom.auth.shared_secrets import APIKeyAuth, CustomAuth
@@ -228,6 +229,22 @@ async def test_a_header_that_is_no_proof_is_refused(text: str) -> None:
 
 
 @pytest.mark.row("26-A12")
+async def test_the_longest_proof_and_the_longest_id_are_examined_and_longer_ones_are_not() -> None:
+    token = ANN.token()
+    assert isinstance(await admit(resource(), ANN.shown(token, ANN.proof(token, jti="j" * LONGEST_ID))), Peer)
+    room = (LONGEST_PROOF - len(ANN.proof(token, jti="once", pad=""))) * 3 // 4
+    for letters in range(room - 4, room + 5):  # four letters of base64 are three of the claim
+        long = ANN.proof(token, jti="once", pad="x" * letters)
+        if len(long) == LONGEST_PROOF:
+            assert isinstance(await admit(resource(), ANN.shown(token, long)), Peer)
+            break
+    else:
+        pytest.fail("no proof has the length")
+    long = ANN.proof(token, pad="x" * LONGEST_PROOF)
+    assert "more than 8192 characters" in await refused(resource(), ANN.shown(token, long))
+
+
+@pytest.mark.row("26-A12")
 async def test_two_proofs_are_refused_even_if_both_are_right() -> None:
     token = ANN.token()
     assert "not one" in await refused(resource(), ANN.shown(token, f"{ANN.proof(token)}, {ANN.proof(token)}"))
@@ -301,6 +318,25 @@ async def test_a_malformed_binding_does_not_count_as_none(cnf: Any) -> None:
         assert answer.status == 401
     custom = CustomAuth({"t": {"subject": "ann", "cnf": cnf}}.get)
     assert isinstance(await admit(custom, {"authorization": "Bearer t"}), HttpRefusal)
+
+
+@pytest.mark.row("26-A12")
+def test_a_binding_is_a_thumbprint_or_none_or_the_token_is_invalid() -> None:
+    assert bound_key({}) is bound_key({"cnf": None}) is bound_key({"cnf": {"kid": "x"}}) is None
+    assert bound_key({"cnf": {"jkt": ANN.jkt}}) == ANN.jkt
+    wrong: Any
+    for wrong in (
+        5,
+        "x",
+        [],
+        {"jkt": None},
+        {"jkt": [ANN.jkt]},
+        {"jkt": "é" * 43},
+        {"jkt": ANN.jkt + "A"},
+        {"jkt": "A" * 42},
+    ):
+        with pytest.raises(Denied, match="invalid_token"):
+            bound_key({"cnf": wrong})
 
 
 @pytest.mark.row("26-A12")
@@ -389,6 +425,21 @@ async def test_challenges_and_metadata_say_what_is_configured_and_nothing_by_def
         assert list(wrong) == schemes
         assert wrong[schemes[0]]["error"] == "invalid_token"
         assert all("HS" not in each and each != "none" for each in ASYMMETRIC)
+
+
+@pytest.mark.row("26-A12")
+async def test_a_caller_that_lacks_a_scope_is_challenged_in_the_scheme_that_it_used() -> None:
+    gate = AuthGate(resource(dpop="accept"), required_scopes=["more"])
+    for headers, scheme in (
+        (ANN.shown(ANN.token()), "dpop"),
+        ({"authorization": f"Bearer {ANN.token(cnf=None)}"}, "bearer"),
+    ):
+        answer = await admit(None, headers, gate=gate)
+        assert isinstance(answer, HttpRefusal)
+        assert answer.status == 403
+        said = challenges(answer)
+        assert list(said) == [scheme]
+        assert said[scheme]["scope"] == "more"
 
 
 @pytest.mark.row("26-A12")
@@ -679,6 +730,43 @@ def test_a_principal_that_exceeds_its_share_loses_its_own_old_proofs_and_no_repl
     assert len(guard) <= 12
     assert guard.first_use("ann", b"much later", 5400, 5400)
     assert not guard._floors
+
+
+@pytest.mark.row("26-A12")
+async def test_all_keys_of_a_principal_have_one_share_and_a_nameless_one_has_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners: list[Any] = []
+
+    def first_use(guard: ReplayGuard, owner: Any, *_: Any) -> bool:
+        owners.append(owner)
+        return True
+
+    monkeypatch.setattr(ReplayGuard, "first_use", first_use)
+    provider = resource()
+    for prover in (ANN, BOB):
+        for subject in ("ann", None):
+            token = prover.token("ann", sub=subject)
+            assert isinstance(await admit(provider, prover.shown(token)), Peer)
+    named = (ISSUER, "ann", "")
+    assert owners == [named, ANN.jkt, named, BOB.jkt]
+
+
+@pytest.mark.row("26-A12")
+def test_exactly_as_many_proofs_are_remembered_as_the_limits_say() -> None:
+    guard = ReplayGuard(most=5, of_each=3)
+    for owner, second in (("ann", 101), ("ann", 101), ("ann", 102), ("bob", 103), ("bob", 104)):
+        assert guard.first_use(owner, b"%d" % len(guard), second, 110)
+    assert len(guard) == 5
+    assert guard._counts == {"ann": 3, "bob": 2}
+    assert guard.first_use("ann", b"fourth", 105, 110)  # the two of her first second go
+    assert guard._counts == {"ann": 2, "bob": 2}
+    assert guard.first_use("cat", b"fifth", 105, 110)
+    assert guard.first_use("dan", b"sixth", 105, 110)  # the oldest second goes, and the next one
+    assert guard._counts == {"ann": 1, "bob": 2, "cat": 1, "dan": 1}
+    assert len(guard) == 5
+    assert not guard.first_use("eve", b"old", 102, 110)
+    assert guard.first_use("eve", b"new", 103, 110)
 
 
 @pytest.mark.row("26-A12")
