@@ -412,7 +412,7 @@ def test_errors_name_the_missing_entry() -> None:
 
 # --- x-mcp-header
 
-REGION = {"x-mcp-header": "Region"}
+REGION: dict[str, Any] = {"x-mcp-header": "Region"}
 
 
 async def query(sql: str, region: Annotated[str, msgspec.Meta(extra_json_schema=REGION)] = "eu") -> None: ...
@@ -457,7 +457,7 @@ def test_a_parameter_is_mirrored_by_its_type_hint(function: Any, header: str, pa
 def test_a_parameter_is_mirrored_by_a_written_schema() -> None:
     inner = {"type": "object", "properties": {"region": {"type": "string", **REGION}}}
     written = {"type": "object", "properties": {"where": inner}}
-    entry = tool_entry("t", hello, ToolOptions(input_schema={**written, "properties": {**written["properties"]}}))
+    entry = tool_entry("t", hello, ToolOptions(input_schema=written))
     assert entry.header_plan is not None
     assert [each.path for each in entry.header_plan.parameters] == [("where", "region")]
     assert entry.wire["inputSchema"] == written

@@ -58,16 +58,18 @@ def _nested(size: int) -> dict[str, Any]:
     return found
 
 
+_SCHEMAS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "valid": lambda size: _schemas(size, str, {"type": "string"}),
+    "no type at the end": lambda size: {"properties": {"a": _schemas(size, str, {"type": "string"}), "b": {"x-mcp-header": "x"}}},
+    "one behind many": lambda size: {"properties": {**{f"p{n}": {} for n in range(size // 40)}, "z": {"x-mcp-header": ""}}},
+    "deep": _nested,
+}  # fmt: skip
+
 READERS = (
     Reader(
         "mirrored",
         _values,
-        {
-            f"{front!r} {unit!r} {end!r}": _made(front, unit, end)
-            for front in FRONTS
-            for unit in UNITS
-            for end in ENDS
-        },
+        {f"{front!r} {unit!r} {end!r}": _made(front, unit, end) for front in FRONTS for unit in UNITS for end in ENDS},
     ),
     Reader(
         "preflights",
@@ -78,12 +80,7 @@ READERS = (
     Reader(
         "annotations",
         header_plan_of,
-        {
-            "valid": lambda size: _schemas(size, str, {"type": "string"}),
-            "no type at the end": lambda size: {"properties": {"a": _schemas(size, str, {"type": "string"}), "b": {"x-mcp-header": "x"}}},
-            "one behind many": lambda size: {"properties": {**{f"p{n}": {} for n in range(size // 40)}, "z": {"x-mcp-header": ""}}},
-            "deep": _nested,
-        },
+        _SCHEMAS,
         refuses=(BadHeaderAnnotation,),
     ),
-)  # fmt: skip
+)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
 VERSION = "2026-07-28"
-META = {
+META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": VERSION,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
@@ -233,7 +233,8 @@ async def test_a_notification_needs_no_headers_but_may_not_have_different_ones()
         # Without an envelope the header alone tells the era.
         bare = {"jsonrpc": "2.0", "method": method}
         assert (await client.driver.post(bare, {"mcp-protocol-version": VERSION})).status == 202
-        for meta in (7, None, {}):
+        metas: list[Any] = [7, None, {}]
+        for meta in metas:
             odd = {**bare, "params": {"_meta": {"io.modelcontextprotocol/protocolVersion": meta}}}
             assert (await client.driver.post(odd, {"mcp-protocol-version": VERSION})).status == 202
 
