@@ -218,7 +218,7 @@ class AsgiResponder(BodyReader):
         if await self._send_message(start):
             await self._send_message({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def stream_start(self, status: int, headers: Headers) -> None:
+    async def stream_start(self, status: int, headers: Headers, *, until_eof: bool = False) -> None:  # noqa: ARG002 - the server tells of it
         if self._rest:
             await self._discard()
         self._watch()

@@ -95,7 +95,7 @@ class Http1Request(BodyReader):
         self._length_left = 0
         self.is_answered = False
         self.is_endless = False
-        """Whether the response is an event stream that answers no particular request."""
+        """Whether the response is an event stream that ends when the peer sends no more, since it would go on for a peer that has gone."""
         self.waiting = Interruption()
         """Interrupts the handler when the peer disconnects."""
 
@@ -233,7 +233,8 @@ class Http1Request(BodyReader):
             await self._start(status, (*lines, *length))
             await self._body(body, more=False)
 
-    async def stream_start(self, status: int, headers: Headers) -> None:
+    async def stream_start(self, status: int, headers: Headers, *, until_eof: bool = False) -> None:
+        self.is_endless = until_eof
         if (
             self._rest and not self._body_complete and not self.head.expects_continue
         ):  # a peer that expects 100-continue has sent no body yet

@@ -77,8 +77,8 @@ class Responder(Protocol):
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
         """Send the whole response."""
 
-    async def stream_start(self, status: int, headers: Headers) -> None:
-        """Begin a response of unknown length."""
+    async def stream_start(self, status: int, headers: Headers, *, until_eof: bool = False) -> None:
+        """Begin a response of unknown length. With `until_eof`, a peer that sends no more has left, and is not written to any more."""
 
     async def stream_chunk(self, data: bytes) -> bool:
         """Send more of it. False when the peer reads no more."""
@@ -389,7 +389,8 @@ class HttpEngine:
             if listening is not None:
                 self._listening.add(listening)
             try:
-                await self._stream(http_request, result, None, request.id, silent=quiet_for >= self._quiet_after)
+                silent = quiet_for >= self._quiet_after
+                await self._stream(http_request, result, None, request.id, silent=silent, until_eof=True)
             finally:
                 if listening is not None:
                     self._listening.discard(listening)
@@ -577,8 +578,12 @@ class HttpEngine:
         id: RequestId | None,
         *,
         silent: bool = False,
+        until_eof: bool = False,
     ) -> None:
-        """Send a feed's events until it ends. `id` is the request that it has to answer, if any; `silent` sends a comment first."""
+        """Send a feed's events until it ends. `id` is the request that it has to answer, if any; `silent` sends a comment first.
+
+        `until_eof` ends the stream when the peer sends no more: in the stateless era a client cancels by closing, and a FIN is all that is seen of it.
+        """
         responder, retry = http_request.responder, self._retry
         answered = id is None
         pulse = self.config.heartbeat if answered else self._heartbeat
@@ -587,7 +592,7 @@ class HttpEngine:
         try:
             http_request.has_replied = True
             await responder.stream_start(
-                200, (*checks.stream_headers(session.id if session else ""), *http_request.cors)
+                200, (*checks.stream_headers(session.id if session else ""), *http_request.cors), until_eof=until_eof
             )
             if silent and not await responder.stream_chunk(checks.KEEP_ALIVE):
                 return

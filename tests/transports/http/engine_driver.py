@@ -36,7 +36,8 @@ class RecordedResponse:
         self._begin("reply", status, headers)
         self.body = body
 
-    async def stream_start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
+    async def stream_start(self, status: int, headers: Sequence[tuple[str, str]], *, until_eof: bool = False) -> None:
+        del until_eof
         self._begin("start", status, headers)
 
     async def stream_chunk(self, data: bytes) -> bool:

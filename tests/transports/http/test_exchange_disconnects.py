@@ -1,0 +1,48 @@
+"""A client of the stateless era cancels its request by leaving: the work stops, whether a stream has begun or nothing was sent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from greenroom import Context, Server
+from greenroom.cli.raw_peer import HttpPeer
+from greenroom.transports import http1_connection
+
+pytestmark = pytest.mark.greenroom(clock="real")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1_connection, "PEER_CHECK", 0.01)
+
+
+@pytest.mark.row("26-H9")
+@pytest.mark.parametrize(("streamed", "leaves"), [(True, "by a FIN"), (True, "by closing"), (False, "by closing")])
+async def test_the_work_stops_when_the_client_leaves(leaves: str, *, streamed: bool) -> None:
+    server, begun, stopped = Server("slow"), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow(ctx: Context) -> None:
+        await ctx.progress(0, 1)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with server.started():
+        peer = HttpPeer(await server.listen(port=0))
+        line = await peer.connect()
+        meta = {"progressToken": "p"} if streamed else {}
+        call = await peer.open("tools/call", {"name": "slow", "arguments": {}}, meta=meta, line=line)
+        if streamed:
+            assert (await call.next() or {})["method"] == "notifications/progress"
+        await begun.wait()
+        if leaves == "by a FIN":
+            line.writer.write_eof()
+        else:
+            await line.close()
+        await stopped.wait()
+        await line.close()
