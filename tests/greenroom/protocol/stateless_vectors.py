@@ -212,7 +212,7 @@ VECTORS: Final[Mapping[str, list[Any]]] = {
         {"role": "user", "content": _TEXT},
         {"role": "user", "content": [{"type": "tool_result", "toolUseId": "u1", "content": [_TEXT]}, _TEXT]},
     ],
-    "Root": [{"uri": "file:///home/a", "name": "home"}],
+    "Root": [{"uri": "file:///a", "name": "home"}],
     "ModelPreferences": [{"hints": [{"name": "parrot"}], "costPriority": 0, "speedPriority": 0.5, "intelligencePriority": 1}],
     "ClientCapabilities": [
         {},
@@ -269,7 +269,7 @@ VECTORS: Final[Mapping[str, list[Any]]] = {
         {**_SAID, "content": [{"type": "tool_use", "id": "u1", "name": "mix", "input": {}}, _TEXT], "stopReason": "toolUse"},
     ],
     "ListRootsRequest": [{"method": "roots/list"}, {"method": "roots/list", "params": {}}],
-    "ListRootsResult": [{"roots": []}, {"roots": [{"uri": "file:///home/a", "name": "home"}, {"uri": "file:///b"}]}],
+    "ListRootsResult": [{"roots": []}, {"roots": [{"uri": "file:///a", "name": "home"}, {"uri": "file:///b"}]}],
     "InputRequests": [_QUESTIONS],
     "InputRequiredResult": [
         {"resultType": "input_required", "inputRequests": _QUESTIONS, "requestState": "s.1"},
