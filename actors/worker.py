@@ -236,16 +236,17 @@ def _ungrouped(error: BaseException) -> BaseException:
 _QUOTED_NAME_CHARACTERS = 200
 
 
+def _quoted(name: str) -> str:
+    return name if len(name) <= _QUOTED_NAME_CHARACTERS else f"{name[:_QUOTED_NAME_CHARACTERS]}…"
+
+
 async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
     """The result of a tool. Raises `McpError` for an unknown tool, and whatever the tool raises."""
     params, services = job.params, job.services
     name = params["name"]
     entry = services.catalogue_ref.current.tool(name)
     if entry is None:
-        raise McpError(
-            ErrorCode.INVALID_PARAMS,
-            f"Unknown tool: {name if len(name) <= _QUOTED_NAME_CHARACTERS else name[:_QUOTED_NAME_CHARACTERS] + '…'}",
-        )
+        raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown tool: {_quoted(name)}")
     ctx.name = name
     if entry.handler.pool is not None:
         return await services.pools.run(job, entry)
@@ -328,8 +329,7 @@ async def get_prompt(job: Job, ctx: Context) -> dict[str, Any]:
     services, name = job.services, job.params["name"]
     entry = services.catalogue_ref.current.prompt(name)
     if entry is None:
-        shown = name if len(name) <= _QUOTED_NAME_CHARACTERS else name[:_QUOTED_NAME_CHARACTERS] + "…"
-        raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {shown}")
+        raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown prompt: {_quoted(name)}")
     ctx.name = name
     if entry.handler.pool is not None:
         return await services.pools.run(job, entry)
@@ -403,7 +403,10 @@ def unknown_resource(uri: str) -> McpError:
 
 
 async def complete(job: Job, ctx: Context) -> dict[str, Any]:
-    """The suggestions; none where no function is registered for them. Raises whatever the function raises."""
+    """The suggestions; none where no function is registered for them. Raises whatever the function raises.
+
+    In the stateless era, a prompt or template that is not there is an `McpError`; older clients have been told that there are no suggestions.
+    """
     params, services = job.params, job.services
     reference, argument = params["ref"], params["argument"]
     kind, name = (
@@ -411,6 +414,10 @@ async def complete(job: Job, ctx: Context) -> dict[str, Any]:
     )
     entry = services.catalogue_ref.current.completion(kind, name, argument["name"])
     if entry is None:
+        catalogue = services.catalogue_ref.current
+        if job.facts.dialect.is_stateless and not reached_entries(job.method, params, catalogue, job.facts.peer):
+            what = "prompt" if kind == "prompt" else "resource template"
+            raise McpError(ErrorCode.INVALID_PARAMS, f"Unknown {what}: {_quoted(name)}")
         return completion_result(())
     ctx.name = argument["name"]
     if entry.handler.pool is not None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.catalogue_entries import completion_entry
+from greenroom.protocol.errors import ErrorCode
 from greenroom.protocol.handler_results import Completion, PromptResult, assistant_message, user_message
+from greenroom.protocol.versions import STATELESS
 
 if TYPE_CHECKING:
     from greenroom.actors.context import Context
@@ -122,6 +124,25 @@ async def test_without_a_completion_there_are_no_suggestions(runner: JobRunner) 
     found = await complete(runner, PROMPT, "O")
     assert found["values"] == []
     assert not found["hasMore"]
+
+
+@pytest.mark.row("26-F5")
+@pytest.mark.parametrize(
+    ("ref", "shown"), [(PROMPT, "prompt: plan"), (TEMPLATE, "resource template: weather://{city}")]
+)
+async def test_in_the_stateless_era_a_completion_for_what_is_not_there_is_an_error(
+    services: FakeServices, runner: JobRunner, ref: dict[str, str], shown: str
+) -> None:
+    params = {"ref": ref, "argument": {"name": "city", "value": "O"}}
+    error = await (await runner.start("completion/complete", params, version=STATELESS)).error()
+    assert error == {"code": ErrorCode.INVALID_PARAMS, "message": f"Unknown {shown}"}
+
+    async def plan(city: str) -> str:
+        return city
+
+    services.prompt(plan)
+    found = await (await runner.start("completion/complete", {**params, "ref": PROMPT}, version=STATELESS)).result()
+    assert found["completion"]["values"] == []
 
 
 @pytest.mark.row("WC-27", "RG-12")
