@@ -18,8 +18,6 @@ from greenroom.actors.skill_folder import MOST_FILES, BadSkill, SkillFolder
 if TYPE_CHECKING:
     from greenroom.actors.skill_folder import SkillSnapshot
 
-pytestmark = pytest.mark.row("26-X2")
-
 
 def skill_at(folder: Path, description: str = "Does it.", name: str | None = None, **files: Any) -> Path:
     """Write a skill; `files` have `_` for a slash in their names."""
@@ -44,6 +42,7 @@ def refusal(*folders: Path) -> str:
     return str(refused.value)
 
 
+@pytest.mark.row("26-X2")
 def test_a_skill_has_all_its_files_with_digests_and_sizes(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "acme" / "billing" / "refunds", examples_email=b"Hello \xff", b=b"")
     found = look(tmp_path)
@@ -71,6 +70,7 @@ def test_a_skill_has_all_its_files_with_digests_and_sizes(tmp_path: Path) -> Non
     }
 
 
+@pytest.mark.row("26-X2")
 def test_a_folder_that_is_a_skill_itself_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = skill_at(tmp_path / "refunds", x=b"1")
     assert list(look(folder).files) == ["skill://refunds/SKILL.md", "skill://refunds/x"]
@@ -78,6 +78,7 @@ def test_a_folder_that_is_a_skill_itself_is_called_by_its_name(tmp_path: Path, m
     assert list(look(Path()).skills) == ["skill://refunds/SKILL.md"]
 
 
+@pytest.mark.row("26-X2")
 def test_files_outside_of_skills_and_hidden_ones_are_not_served(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a")
     (tmp_path / "README.md").write_text("x")
@@ -89,6 +90,7 @@ def test_files_outside_of_skills_and_hidden_ones_are_not_served(tmp_path: Path) 
     assert found.directories == {"skill://a": ("skill://a/SKILL.md", "skill://a/b"), "skill://a/b": ()}
 
 
+@pytest.mark.row("26-X2")
 def test_a_nested_skill_is_one_of_its_own_and_belongs_to_the_outer_one(tmp_path: Path) -> None:
     skill_at(tmp_path / "outer")
     skill_at(tmp_path / "outer" / "inner", x=b"1")
@@ -104,6 +106,7 @@ def test_a_nested_skill_is_one_of_its_own_and_belongs_to_the_outer_one(tmp_path:
     ]
 
 
+@pytest.mark.row("26-X2")
 def test_types_are_by_name_and_texts_by_content(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a")
     files = {
@@ -131,6 +134,7 @@ def test_types_are_by_name_and_texts_by_content(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.row("26-X2")
 def test_any_name_of_a_file_is_a_uri(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a")
     names = ["a b", "ä", "100%", "q?#x", "..x", "x\\y", "[1]", 'say "hi"', "new\nline"]
@@ -150,6 +154,7 @@ def test_any_name_of_a_file_is_a_uri(tmp_path: Path) -> None:
 # --- links and special files
 
 
+@pytest.mark.row("26-X2")
 def test_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -166,6 +171,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert list(found.directories) == ["skill://a"]
 
 
+@pytest.mark.row("26-X2")
 def test_a_skill_file_that_is_a_link_makes_no_skill(tmp_path: Path) -> None:
     skill_at(tmp_path / "skills" / "a")
     (tmp_path / "skills" / "b").mkdir()
@@ -173,6 +179,7 @@ def test_a_skill_file_that_is_a_link_makes_no_skill(tmp_path: Path) -> None:
     assert list(look(tmp_path / "skills").skills) == ["skill://a/SKILL.md"]
 
 
+@pytest.mark.row("26-X2")
 def test_a_link_that_replaces_a_file_or_a_folder_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "x").write_text("secret")
@@ -189,6 +196,7 @@ def test_a_link_that_replaces_a_file_or_a_folder_is_not_read(tmp_path: Path) -> 
     assert list(skills.snapshot().files) == ["skill://a/SKILL.md"]
 
 
+@pytest.mark.row("26-X2")
 def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
     skill_at(tmp_path / "v1" / "a")
     skill_at(tmp_path / "v2" / "b")
@@ -200,6 +208,7 @@ def test_the_folder_itself_may_be_a_link_that_changes(tmp_path: Path) -> None:
     assert list(skills.snapshot().skills) == ["skill://b/SKILL.md"]
 
 
+@pytest.mark.row("26-X2")
 def test_special_files_are_neither_served_nor_opened(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a", x=b"1")
     os.mkfifo(folder / "fifo")
@@ -220,6 +229,7 @@ def test_special_files_are_neither_served_nor_opened(tmp_path: Path) -> None:
 # --- changes
 
 
+@pytest.mark.row("26-X2")
 def test_a_change_is_seen_and_digests_of_other_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = skill_at(tmp_path / "a", x=b"one", y=b"same")
     for path in folder.iterdir():
@@ -241,6 +251,7 @@ def test_a_change_is_seen_and_digests_of_other_files_are_kept(tmp_path: Path, mo
     assert hashed == [b"two"]
 
 
+@pytest.mark.row("26-X2")
 def test_a_change_within_one_tick_of_the_clock_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = skill_at(tmp_path / "a", x=b"one")
     now = time.time_ns()
@@ -255,6 +266,7 @@ def test_a_change_within_one_tick_of_the_clock_is_seen(tmp_path: Path, monkeypat
     assert skills.snapshot().files["skill://a/x"].digest != before.digest
 
 
+@pytest.mark.row("26-X2")
 def test_the_folder_is_looked_at_once_in_a_while_and_again_after_a_changed_read(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a", x=b"one")
     skills = SkillFolder([tmp_path], refresh=1000)
@@ -268,6 +280,7 @@ def test_the_folder_is_looked_at_once_in_a_while_and_again_after_a_changed_read(
     assert "skill://a/new" in after.files
 
 
+@pytest.mark.row("26-X2")
 def test_a_skill_that_becomes_wrong_is_left_out_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +297,7 @@ def test_a_skill_that_becomes_wrong_is_left_out_and_logged_once(
     assert list(skills.snapshot().skills) == ["skill://a/SKILL.md", "skill://b/SKILL.md"]
 
 
+@pytest.mark.row("26-X2")
 def test_a_folder_that_vanishes_has_no_skills_until_it_is_back(tmp_path: Path) -> None:
     skill_at(tmp_path / "skills" / "a")
     skills = SkillFolder([tmp_path / "skills"], refresh=0)
@@ -314,6 +328,7 @@ def test_wrong_folders_are_refused_with_what_to_give(tmp_path: Path) -> None:
     assert "another folder has a skill a as well" in refusal(tmp_path / "x", tmp_path / "y")
 
 
+@pytest.mark.row("26-X2")
 @pytest.mark.parametrize(
     ("frontmatter", "why"),
     [
@@ -349,11 +364,13 @@ def test_every_wrong_skill_is_named(tmp_path: Path) -> None:
     assert "name is 'd'" in said
 
 
+@pytest.mark.row("26-X2")
 def test_a_skill_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (skill_at(tmp_path / "a") / "SKILL.md").write_bytes(b"---\nname: a\n---\n\xff")
     assert "not UTF-8" in refusal(tmp_path)
 
 
+@pytest.mark.row("26-X2")
 def test_a_skill_that_is_larger_than_every_host_takes_is_refused(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a")
     for number in range(MOST_FILES - 1):
@@ -379,6 +396,7 @@ def test_a_folder_with_too_much_in_it_is_refused(tmp_path: Path, monkeypatch: py
     assert "more than 10 files and folders" in refusal(tmp_path / "wide")
 
 
+@pytest.mark.row("26-X2")
 def test_a_file_that_grows_too_large_is_not_read(tmp_path: Path) -> None:
     folder = skill_at(tmp_path / "a", x=b"one")
     skills = SkillFolder([tmp_path], refresh=1000)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from pathlib import Path
 
-pytestmark = pytest.mark.row("26-X2")
-
 REFUNDS = "skill://acme/refunds/SKILL.md"
 
 
@@ -51,6 +49,7 @@ async def refusal(waiting: Awaitable[Any]) -> PeerError:
     return refused.value
 
 
+@pytest.mark.row("26-X2")
 @pytest.mark.row("26-V6")
 async def test_the_extension_and_resources_are_declared_in_both_eras(folder: Path) -> None:
     async with serving(folder).started() as company, WireProbe(company) as probe:
@@ -59,6 +58,7 @@ async def test_the_extension_and_resources_are_declared_in_both_eras(folder: Pat
             assert "resources" in found["capabilities"]
 
 
+@pytest.mark.row("26-X2")
 async def test_a_list_has_an_entry_for_each_skill_and_cache_hints_where_the_revision_has_them(folder: Path) -> None:
     async with serving(folder, ttl=2.5).started() as company, WireProbe(company) as probe:
         old, new = (
@@ -72,6 +72,7 @@ async def test_a_list_has_an_entry_for_each_skill_and_cache_hints_where_the_revi
         assert new["skills"][0]["frontmatter"] == {"name": "refunds", "description": "Refunds orders."}
 
 
+@pytest.mark.row("26-X2")
 async def test_an_entry_can_be_verified_by_what_is_read(folder: Path) -> None:
     async with serving(folder).started() as company:
         client = StatelessClient(company)
@@ -90,6 +91,7 @@ async def test_an_entry_can_be_verified_by_what_is_read(folder: Path) -> None:
                 assert read_frontmatter(contents["text"]) == found["skill"]["frontmatter"]
 
 
+@pytest.mark.row("26-X2")
 async def test_skill_files_are_listed_resources_with_name_and_description(folder: Path) -> None:
     skill_at(folder / "other" / "refunds", "Others.")
     server = serving(folder)
@@ -110,6 +112,7 @@ async def test_skill_files_are_listed_resources_with_name_and_description(folder
         assert template["uriTemplate"] == "skill://{+path}"
 
 
+@pytest.mark.row("26-X2")
 async def test_a_folder_lists_its_direct_children(folder: Path) -> None:
     (folder / "acme" / "refunds" / "empty").mkdir()
     async with WireProbe(serving(folder)) as probe:
@@ -133,6 +136,7 @@ async def test_a_folder_lists_its_direct_children(folder: Path) -> None:
         assert await children("skill://acme/refunds/empty") == []
 
 
+@pytest.mark.row("26-X2")
 async def test_pages_have_whole_entries_and_end(tmp_path: Path) -> None:
     names = [f"s{number:03}" for number in range(120)]
     for name in names:
@@ -160,6 +164,7 @@ async def test_pages_have_whole_entries_and_end(tmp_path: Path) -> None:
         assert "nextCursor" not in children[1]
 
 
+@pytest.mark.row("26-X2")
 async def test_a_page_has_not_too_many_files(tmp_path: Path) -> None:
     for name in "abcdef":
         folder = skill_at(tmp_path / name)
@@ -174,6 +179,7 @@ async def test_a_page_has_not_too_many_files(tmp_path: Path) -> None:
 # --- the folder changes while the server runs
 
 
+@pytest.mark.row("26-X2")
 async def test_lists_entries_and_resources_follow_the_folder(folder: Path) -> None:
     async with WireProbe(serving(folder)) as probe:
         before = (await probe.request("skills/get", {"uri": REFUNDS}))["skill"]
@@ -196,6 +202,7 @@ async def test_lists_entries_and_resources_follow_the_folder(folder: Path) -> No
 # --- hostile requests
 
 
+@pytest.mark.row("26-X2")
 @pytest.mark.parametrize("is_stateless", [False, True])
 @pytest.mark.parametrize(
     ("method", "params", "why"),
@@ -251,6 +258,7 @@ SEGMENTS = st.sampled_from(
 )
 
 
+@pytest.mark.row("26-X2")
 @given(
     st.lists(SEGMENTS, max_size=8),
     st.sampled_from(["skill://", "skill:///", "skill:/", "skill://acme/", "file:///", "SKILL://"]),
@@ -273,6 +281,7 @@ def test_a_uri_is_looked_up_and_makes_no_path(folder: Path, segments: list[str],
         assert contents.text != "secret"
 
 
+@pytest.mark.row("26-X2")
 @pytest.mark.parametrize(
     "uri",
     [
@@ -295,6 +304,7 @@ async def test_another_uri_of_the_scheme_is_no_resource(folder: Path, uri: str) 
         assert (error["code"], error["data"]) == (ErrorCode.INVALID_PARAMS, {"uri": uri})
 
 
+@pytest.mark.row("26-X2")
 async def test_scopes_apply_to_the_skills_and_their_files(folder: Path) -> None:
     granted = AuthInfo("ann", scopes=frozenset({"read"}))
     async with serving(folder, scopes=["read"]).started() as company:
