@@ -118,7 +118,7 @@ CALL: dict[str, Any] = {"name": "book", "arguments": {"day": "monday"}}
 
 def always(result: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A client's function that answers every question alike."""
-    return lambda params: result  # noqa: ARG005 - as it is called
+    return lambda params: result
 
 
 def text_of(result: dict[str, Any]) -> str:
