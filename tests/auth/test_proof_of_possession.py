@@ -8,6 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
@@ -18,7 +21,7 @@ from greenroom.auth.auth_info import AuthInfo, AuthRequest
 from greenroom.auth.bearer_tokens import BearerAuth, ResourceDocument
 from greenroom.auth.client.login_process import parse_challenges
 from greenroom.auth.errors import Denied
-from greenroom.auth.jose import ASYMMETRIC, make_key, public_jwk, sign
+from greenroom.auth.jose import ASYMMETRIC, make_key, public_jwk, public_members, sign, thumbprint
 from greenroom.auth.jwks_and_introspection import Introspection
 from greenroom.auth.proof_of_possession import (
     LONGEST_ID,
@@ -318,6 +321,48 @@ async def test_a_malformed_binding_does_not_count_as_none(cnf: Any) -> None:
         assert answer.status == 401
     custom = CustomAuth({"t": {"subject": "ann", "cnf": cnf}}.get)
     assert isinstance(await admit(custom, {"authorization": "Bearer t"}), HttpRefusal)
+
+
+@pytest.mark.row("26-A12")
+def test_a_thumbprint_is_that_of_rfc_7638() -> None:
+    modulus = (
+        "0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W"
+        "-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyr"
+        "dkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"
+    )
+    members = public_members({"n": modulus, "kty": "RSA", "e": "AQAB", "alg": "RS256", "kid": "2011-04-29"})
+    assert members == {"kty": "RSA", "e": "AQAB", "n": modulus}
+    assert thumbprint(members) == thumbprint(dict(reversed(members.items())))
+    assert thumbprint(members) == "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"
+
+
+@pytest.mark.row("26-A12")
+def test_a_public_key_has_bounded_members() -> None:
+    assert public_members({"kty": "RSA", "e": "A" * 6, "n": "x" * 683})
+    assert public_members({"kty": "RSA", "e": "A" * 7, "n": "x" * 683}) is None
+    assert public_members({"kty": "RSA", "e": "A" * 6, "n": "x" * 684}) is None
+    for private in ("d", "p", "q", "dp", "dq", "qi", "oth", "k"):
+        assert public_members({**ANN.members, private: None}) is None
+
+
+@pytest.mark.row("26-A12")
+async def test_a_member_of_the_header_that_is_unknown_is_ignored() -> None:
+    token = ANN.token()
+    signed = ".".join(
+        base64url(json.dumps(each).encode()) for each in (ANN.header(alg="ES256", cnonce="x"), ANN.claims(token))
+    )
+    raw: bytes = ANN.key.inner.private_key.sign(signed.encode(), ec.ECDSA(hashes.SHA256()))
+    signature = b"".join(part.to_bytes(32, "big") for part in decode_dss_signature(raw))
+    proof = f"{signed}.{base64url(signature)}"
+    assert isinstance(await admit(resource(), ANN.shown(token, proof)), Peer)
+
+
+@pytest.mark.row("26-A12")
+@pytest.mark.parametrize("text", ["DPoP a b", "DPoP é", "DPoP a,b", 'DPoP "a"', "DPoP  ", "DPoP"])
+async def test_a_malformed_token_of_the_scheme_is_refused_before_it_is_verified(text: str) -> None:
+    answer = await admit(resource(), {"authorization": text, "dpop": "x"})
+    assert isinstance(answer, HttpRefusal)
+    assert answer.status == (401 if text.strip() == "DPoP" else 400)
 
 
 @pytest.mark.row("26-A12")
