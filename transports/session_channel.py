@@ -1,6 +1,9 @@
-"""A channel to one peer: the session behind it and the requests that it has not answered.
+"""A channel to one peer: the session behind it, the requests that stand alone, and which of both are unanswered.
 
-A channel is lossless and has one session at a time, which starts with the first message (before `initialize`, since requests that come too early are answered,
+Each message is judged by itself. A request that names its revision is an exchange (see `channel_exchanges`); all others belong to the session. So one peer, or several
+that share a channel, may speak in both eras at once. Requests of both share the channel's ids.
+
+A channel is lossless and has one session at a time, which starts with the first message for it (before `initialize`, since requests that come too early are answered,
 too). When the session dies, the channel answers its pending requests with an error, and the peer may initialize again. The channel is plain state owned by its
 transport and outlives the transport's processes: a restarted process continues with the same channel, unnoticed by the peer.
 """
@@ -13,6 +16,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
+from greenroom.protocol.envelope import is_enveloped
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     LIMITS,
@@ -27,6 +31,7 @@ from greenroom.protocol.jsonrpc import (
 from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
 
 from .access_log import log_refusal
+from .channel_exchanges import ChannelExchanges
 from .interfaces import Peer
 
 if TYPE_CHECKING:
@@ -58,6 +63,9 @@ class SessionChannel:
         self._router = router
         self._peer = peer
         self._send = send
+        self._exchanges = ChannelExchanges(router, peer, send)
+        self._has_exchanged = False
+        """Whether the peer has named its revision in a message, so that others may concern its exchanges."""
         self._session: SessionHandle | None = None
         self._connecting = asyncio.Lock()
         self._connected = asyncio.Event()
@@ -68,13 +76,13 @@ class SessionChannel:
 
     @property
     def session(self) -> SessionHandle | None:
-        """The current session, from the first message on."""
+        """The current session, from the first message for it on."""
         return self._session
 
     @property
     def pending(self) -> int:
-        """How many requests are unanswered."""
-        return sum(map(len, self._pending.values())) if self._pending else 0
+        """How many requests are unanswered, without those that listen for changes."""
+        return self._count_of_session() + self._exchanges.pending
 
     # --- input
 
@@ -84,6 +92,14 @@ class SessionChannel:
             message = parse(line, self._limits)
         except RemoteProtocolError as error:
             await self.refuse(error)
+            return
+        if type(message) is JsonRpcRequest:
+            if is_enveloped(message.params):
+                await self._exchange(message)
+                return
+        elif type(message) is JsonRpcNotification and is_enveloped(message.params):
+            self._has_exchanged = True
+        if self._has_exchanged and await self._is_for_exchanges(message):
             return
         try:
             session = self._session or await self._connect()
@@ -107,6 +123,36 @@ class SessionChannel:
                 await self._session.respond(
                     JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data))
                 )
+
+    async def _exchange(self, request: JsonRpcRequest) -> None:
+        """Start a request that stands alone, unless its id is in use."""
+        self._has_exchanged = True
+        if request.id in self._exchanges or id_key(request.id) in self._pending:
+            await self._send((_id_in_use(request.id),))
+        else:
+            await self._exchanges.begin(request, self._count_of_session())
+
+    async def _is_for_exchanges(self, message: JsonRpcMessage) -> bool:
+        """Take a message that concerns the exchanges of this channel, and is no session's."""
+        match message:
+            case JsonRpcRequest(id=id):
+                if id in self._exchanges:
+                    await self._send((_id_in_use(id),))
+                    return True
+                limit = self._router.max_in_flight
+                if self._exchanges and self._exchanges.unanswered + self._count_of_session() >= limit:
+                    await self._send((self._exchanges.refusal(message, limit),))
+                    return True
+                return False
+            case JsonRpcNotification(method="notifications/cancelled", params=params):
+                id = params.get("requestId")
+                if (type(id) is str or type(id) is int) and self._exchanges.cancel(id):
+                    return True
+                return self._session is None or (is_enveloped(params) and id_key(id) not in self._pending)
+            case JsonRpcNotification(params=params):
+                return is_enveloped(params)
+            case _:
+                return False
 
     async def _hand_over(self, session: SessionHandle, message: JsonRpcMessage) -> None:
         match message:
@@ -166,21 +212,27 @@ class SessionChannel:
     # --- the end
 
     async def wait_settled(self, grace: float) -> bool:
-        """Wait until every request is answered, at most `grace` seconds; returns whether that is so."""
+        """End what listens, and wait until every request is answered, at most `grace` seconds; returns whether that is so."""
+        self._exchanges.finish_listens()
         try:
             async with asyncio.timeout(grace):
                 await self._settled.wait()
+                await self._exchanges.settled.wait()
         except TimeoutError:
             return False
         return True
 
     async def end(self) -> None:
-        """End the session: the peer is done, or gone."""
+        """End the session and the exchanges: the peer is done, or gone."""
+        self._exchanges.end()
         if self._session is not None:
             with contextlib.suppress(ProcessExited):
                 await self._session.end()
 
     # --- pending requests
+
+    def _count_of_session(self) -> int:
+        return sum(map(len, self._pending.values())) if self._pending else 0
 
     def _add_pending(self, request_id: str | int) -> None:
         self._pending.setdefault(id_key(request_id), []).append(request_id)
@@ -197,6 +249,11 @@ class SessionChannel:
                 del self._pending[key]
         if not self._pending:
             self._settled.set()
+
+
+def _id_in_use(request_id: str | int) -> bytes:
+    why = f"The id {request_id!r} is in use by a request in flight: choose another"
+    return encode_error(request_id, McpError(ErrorCode.INVALID_REQUEST, why))
 
 
 # --- A channel within one program, without a transport in between.

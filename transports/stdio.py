@@ -204,7 +204,7 @@ class StdioProcess(GenServer):
             case _ if message == _CHECK_PEER:
                 if os.getppid() != self._parent:
                     self._start_finishing()
-                elif self._is_abandoned():
+                elif self._is_abandoned() or self._wire.sink.reader_gone:
                     self._start_finishing(0.0)
                 elif self._finisher is None:
                     self._check_peer_later()

@@ -1,11 +1,13 @@
-"""A small fake session router: its sessions echo, wait, send much, and die when told to."""
+"""A small fake session router: its sessions and its exchanges echo, wait, send much, and die when told to."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.jsonrpc import (
     JsonRpcNotification,
@@ -16,13 +18,13 @@ from greenroom.protocol.jsonrpc import (
     encode_result,
 )
 from greenroom.supervision import NO_PROCESS, ProcessExited
-from greenroom.transports.interfaces import FeedEvent
+from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse
-    from greenroom.transports.interfaces import EncodedReply, Feed, Peer, SessionHandle, SessionReply, SessionStart
+    from greenroom.transports.interfaces import Feed, Peer, SessionHandle, SessionReply, SessionStart
 
 
 class FakeFeed:
@@ -106,11 +108,43 @@ class FakeSession:
         self.die()
 
 
+class FakeExchangeFeed(FakeFeed):
+    """The feed of an exchange; of a listen, it can be finished."""
+
+    def __init__(self, request: JsonRpcRequest) -> None:
+        super().__init__()
+        self.request = request
+        self.taken = 0
+        self.left = 0
+
+    async def next(self, timeout: float | None = None) -> Sequence[FeedEvent] | None:
+        batch = await super().next(timeout)
+        self.taken += batch is not None
+        return batch
+
+    def leave(self) -> None:
+        super().leave()
+        self.left += 1
+
+    def finish(self) -> None:
+        self.push(encode_result(self.request.id, {"finished": True}), self.request.id)
+        self.end()
+
+    def end(self) -> None:
+        self.over = True
+        self.came.set()
+
+
 class FakeSessionRouter:
-    def __init__(self) -> None:
+    def __init__(self, max_in_flight: int = 256) -> None:
         self.sessions: list[FakeSession] = []
         self.full = False
         self.broken = False
+        self.max_in_flight = max_in_flight
+        self.exchanged: list[JsonRpcRequest] = []
+        self.held: dict[str | int, asyncio.Future[bytes]] = {}
+        self.cancelled: list[str | int] = []
+        self.feeds: list[FakeExchangeFeed] = []
 
     async def connect(self, peer: Peer) -> FakeSession:
         if self.full:
@@ -126,8 +160,38 @@ class FakeSessionRouter:
     def find(self, session_id: str, peer: Peer) -> SessionHandle | None:
         raise NotImplementedError
 
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        assert headers is None
+        assert quiet == math.inf
+        self.exchanged.append(request)
+        match request.method:
+            case "hold":
+                answer = self.held[request.id] = asyncio.get_running_loop().create_future()
+                try:
+                    return EncodedReply(await answer)
+                except asyncio.CancelledError:
+                    self.cancelled.append(request.id)
+                    raise
+            case "feed" | "subscriptions/listen":
+                self.feeds.append(FakeExchangeFeed(request))
+                return self.feeds[-1]
+            case "nothing":
+                return None
+            case "break":
+                raise ValueError("the secret of the house")
+            case _:
+                return EncodedReply(encode_result(request.id, {"echo": request.params.get("text")}))
+
     async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> EncodedReply:
         raise NotImplementedError
+
+
+def enveloped(method: str, request_id: Any = None, **params: Any) -> bytes:
+    """One message that names its revision."""
+    meta = {PROTOCOL_VERSION_KEY: "2026-07-28", CLIENT_CAPABILITIES_KEY: {}}
+    return line(method, request_id, **params, _meta=meta)
 
 
 def line(method: str, request_id: Any = None, **params: Any) -> bytes:

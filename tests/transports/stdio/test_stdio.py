@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from greenroom.protocol.jsonrpc import encode_notification, encode_result
 from greenroom.supervision import (
     PERMANENT,
     SHUTDOWN,
@@ -36,7 +37,7 @@ from greenroom.transports.descriptor_io import (
 )
 from greenroom.transports.stdio import StdioProcess, StdioWire, stdio_child
 
-from .fake_sessions import FakeSessionRouter, line, until
+from .fake_sessions import FakeSessionRouter, enveloped, line, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -217,6 +218,37 @@ async def test_a_cancelled_request_does_not_delay_the_end() -> None:
         assert ends.router.sessions[0].ended
 
 
+@pytest.mark.row("26-S3")
+async def test_exchanges_are_answered_at_the_end_of_the_input_and_listens_end_with_it() -> None:
+    async with served(grace=1000) as ends:
+        ends.say(enveloped("hold", 1) + enveloped("subscriptions/listen", 2) + line("hold", 3))
+        await until(lambda: bool(ends.router.held) and bool(ends.router.feeds) and bool(ends.router.sessions))
+        ends.hang_up()
+        told, ended = await ends.hear(), await ends.hear()
+        assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 2)
+        assert (ended["id"], ended["result"]) == (2, {"finished": True})
+        assert not ends.wire.finished.is_set()
+        ends.router.held[1].set_result(encode_result(1, {}))
+        assert (await ends.hear())["id"] == 1
+        assert not ends.wire.finished.is_set()
+        session = ends.router.sessions[0]
+        session.answer(session.held[0])
+        assert (await ends.hear())["id"] == 3
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
+
+
+async def test_an_endless_exchange_has_only_the_grace() -> None:
+    async with served(grace=0.01) as ends:
+        ends.say(enveloped("hold", 1))
+        await until(lambda: bool(ends.router.held))
+        ends.hang_up()
+        error = await ends.hear()
+        assert (error["id"], error["error"]["code"]) == (1, -32603)
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
+        assert ends.router.cancelled == [1]
+        assert ends.router.sessions == []
+
+
 async def test_a_last_line_without_line_end_is_a_message() -> None:
     async with served() as ends:
         ends.say(line("echo", 1).rstrip())
@@ -304,6 +336,37 @@ async def test_a_peer_that_is_gone_ends_the_channel_and_nothing_else() -> None:
         assert len(ends.router.sessions) == 1
         assert is_alive(ends.served)
         os.close(spare)
+
+
+async def test_a_peer_of_exchanges_alone_that_is_gone_ends_the_channel() -> None:
+    async with served(grace=0.2) as ends:
+        ends.say(enveloped("hold", 1) + enveloped("hold", 2))
+        await until(lambda: len(ends.router.held) == 2)
+        os.close(ends.read_end)
+        ends.read_end, spare = os.pipe()
+        ends.router.held[1].set_result(encode_result(1, {}))
+        await asyncio.wait_for(ends.wire.finished.wait(), 5)
+        assert ends.router.cancelled == [2]
+        assert is_alive(ends.served)
+        os.close(spare)
+
+
+@pytest.mark.row("ST-19")
+async def test_exchanges_go_on_when_the_process_is_replaced() -> None:
+    async with served(name="stdio") as ends:
+        ends.say(enveloped("hold", 1) + enveloped("subscriptions/listen", 2))
+        await until(lambda: bool(ends.router.held) and bool(ends.router.feeds))
+        before = whereis("stdio")
+        assert before is not None
+        kill(before)
+        await wait_down(before)
+        await until(lambda: whereis("stdio") is not None)
+        ends.router.feeds[0].push(encode_notification("changed", {}))
+        assert (await ends.hear())["method"] == "changed"
+        ends.router.held[1].set_result(encode_result(1, {}))
+        assert (await ends.hear())["id"] == 1
+        ends.say(enveloped("notifications/cancelled", requestId=2) + enveloped("echo", 2))
+        assert (await ends.hear())["id"] == 2
 
 
 @pytest.mark.row("ST-19")
