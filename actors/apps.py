@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
-from greenroom.protocol.extension_ids import declared_extensions
+from greenroom.protocol.extension_ids import APPS_ID, declared_extensions
 from greenroom.protocol.handler_results import json_text
 from greenroom.protocol.serialization import is_array
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .catalogue_entries import ResourceEntry, ToolEntry
     from .context import Context
 
-APPS_ID: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
 """The MIME type of an app's document."""
 APP_SCHEME: Final = "ui://"

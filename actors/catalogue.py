@@ -27,6 +27,7 @@ from .settings import server_info
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from greenroom.protocol.dialect import Dialect
     from greenroom.transports.interfaces import Peer
 
     from .catalogue_entries import CatalogueEntry, CompletionEntry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
@@ -284,13 +285,21 @@ def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) ->
     if kept is None:
         seen = [entry for entry in catalogue.all(listing.kind).values() if may_use(entry, facts.peer)]
         entries: list[Any] = sorted(seen, key=listing.key)
-        wires = [dict(entry.wire) for entry in entries]
+        wires = [_wire_of(entry, facts.dialect) for entry in entries]
         fitted = downgrade(listing.method, {listing.member: wires}, facts.version)
         kept = _SortedList([listing.key(entry) for entry in entries], fitted[listing.member], {})
         if len(catalogue.pages) < _MAX_CACHED_LISTS:
             catalogue.pages[key] = kept
     whole: _SortedList = kept
     return whole
+
+
+def _wire_of(entry: Any, dialect: Dialect) -> dict[str, Any]:
+    wire = dict(entry.wire)
+    bare = None if dialect.wraps_values else getattr(entry, "bare_output", None)
+    if bare is not None:
+        wire["outputSchema"] = bare
+    return wire
 
 
 # --- Access by scopes: one policy for lists and for calls. Pure functions.

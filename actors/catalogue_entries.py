@@ -31,7 +31,7 @@ import msgspec
 from greenroom.protocol import docstrings
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
 from greenroom.protocol.function_parameters import MISSING, BadHint, default_problem, docstring_of, parameters_of
-from greenroom.protocol.handler_results import return_schema_of
+from greenroom.protocol.handler_results import return_schema_of, schema_under_result
 from greenroom.protocol.jsonrpc import encode, is_object
 from greenroom.protocol.methods import explain
 from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan_of
@@ -87,6 +87,10 @@ class ToolEntry:
     as_task: TaskSupport
     scopes: tuple[str, ...] = ()
     app: App | None = None
+    bare_output: Mapping[str, Any] | None = None
+    """The output schema of the stateless era, where it differs: of the value itself, and of a long-running tool, too."""
+    wraps_output: bool = False
+    """Whether the handwritten output schema is of any type, so that handshake revisions have the value under `result`."""
     header_plan: HeaderPlan | None = None
     """The parameters that HTTP headers repeat; None for a tool without any."""
 
@@ -192,7 +196,18 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         returns = None if options.output_schema is not None else return_schema_of(function)
     except BadHint as error:
         raise RegistrationError(f"{what}: {error}") from error
-    output = None if options.output_schema is None else _checked_schema(what, "output_schema", options.output_schema)
+    written = options.output_schema
+    output = None if written is None else _checked_schema(what, "output_schema", written, root_object=False)
+    # Structured content is an object in the handshake revisions: any other value stands under `result`.
+    is_bare = output is not None and output.get("type") != "object"
+    wrapped = (
+        returns.schema
+        if returns is not None
+        else schema_under_result(dict(output))
+        if is_bare and output is not None
+        else output
+    )
+    bare = returns.bare_schema if returns is not None else output
     try:
         header_plan = header_plan_of(binder.schema, ours=True)
     except BadHeaderAnnotation as error:
@@ -203,7 +218,7 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         input_schema=binder.schema,
         # A long-running tool may answer with a task where none was asked for, and that result does not match the
         # output schema.
-        output_schema=None if options.long_running else output if returns is None else returns.schema,
+        output_schema=None if options.long_running else wrapped,
         annotations=options.annotations,
         execution=None if options.as_task == "forbidden" else {"taskSupport": options.as_task},
         **_listed_fields(what, function, options, None if app is None else app.to_wire()),
@@ -218,6 +233,8 @@ def tool_entry(name: Any, function: Callable[..., Any], options: ToolOptions | N
         check_input=None if by_hand is None or options.validate_input is False else _validator(by_hand),
         returns=returns,
         check_output=None if output is None or options.validate_output is False else _validator(output),
+        bare_output=bare if options.long_running or is_bare or (returns is not None and returns.wrapped) else None,
+        wraps_output=is_bare,
         as_task=options.as_task,
         scopes=scopes_of(what, options),
         app=app,
@@ -389,11 +406,11 @@ def _prompt_argument(what: str, given: Any) -> PromptArgument:
 _ARGUMENT_FIELDS: Final = {"name", "title", "description", "required"}
 
 
-def _checked_schema(what: str, which: str, schema: Any) -> Mapping[str, Any]:
+def _checked_schema(what: str, which: str, schema: Any, *, root_object: bool = True) -> Mapping[str, Any]:
     from greenroom.protocol.validation import BadSchema, check_schema  # noqa: PLC0415 - few write schemas by hand
 
     try:
-        check_schema(schema, root_object=True)
+        check_schema(schema, root_object=root_object)
     except BadSchema as error:
         raise RegistrationError(f"{what}: {which}: {error}") from error
     checked: Mapping[str, Any] = schema

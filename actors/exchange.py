@@ -410,9 +410,9 @@ class Exchange:
         if self._collecting is None and self.is_attached:
             node = self._node
             self._collecting = node.loop.call_later(_COLLECT_SECONDS, self._park, context=node.context)
-        if timeout is not None and timeout >= self.settings.parked_timeout:
-            timeout = None  # the call is not parked for longer than that
         try:
+            if timeout is None or timeout >= self.settings.parked_timeout:
+                return await question.answer  # the call is not parked for longer than that
             async with asyncio.timeout(timeout):
                 return await question.answer
         except TimeoutError:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT, dialect_of
+from greenroom.protocol.extension_ids import APPS_ID
 from greenroom.protocol.revision_downgrade import downgrade
 
-from .apps import APPS_ID, APPS_SETTINGS, has_apps
+from .apps import APPS_SETTINGS, has_apps
 from .settings import server_info
 from .tasks import CAPABILITY, declared
 

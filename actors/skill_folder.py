@@ -21,19 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from greenroom.errors import ConfigError
-from greenroom.protocol.frontmatter import BadFrontmatter, read_frontmatter
+from greenroom.protocol.frontmatter import MOST_BYTES, MOST_FILES, SKILL_FILE, BadFrontmatter, read_frontmatter
 from greenroom.protocol.jsonrpc import is_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-SKILL_FILE: Final = "SKILL.md"
 DIRECTORY_TYPE: Final = "inode/directory"
 MARKDOWN_TYPE: Final = "text/markdown"
-MOST_FILES: Final = 512
-"""How many files a skill may have: every host takes so many."""
-MOST_BYTES: Final = 16 * 1024 * 1024
-"""How many bytes the files of a skill may have together."""
 _MOST_DEPTH: Final = 32
 _MOST_ENTRIES: Final = 100_000
 """How many files and folders a folder of skills may have, so that looking at the wrong folder ends."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.protocol.content import Contents
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import ErrorCode, McpError
-from greenroom.protocol.extension_ids import OFFICIAL_PREFIX
+from greenroom.protocol.extension_ids import SKILLS_ID
 from greenroom.protocol.pagination import page
 
 from .catalogue import RegistrationError
 from .catalogue_entries import resource_entry
 from .extensions import Extension
 from .handler_options import ResourceOptions, TemplateOptions
-from .skill_folder import DIRECTORY_TYPE, MARKDOWN_TYPE, SKILL_FILE, SkillFolder, text_of
+from .skill_folder import DIRECTORY_TYPE, MARKDOWN_TYPE, SkillFolder, text_of
 from .worker import unknown_resource
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .server_registry import RegistrationMethods
     from .skill_folder import Skill, SkillSnapshot
 
-SKILLS_ID: Final = f"{OFFICIAL_PREFIX}/skills"
 _SKILLS_PER_PAGE: Final = 50
 _FILES_PER_PAGE: Final = 2048
 """A page ends before the skill whose files would be more than this: an entry has all files of its skill."""
@@ -197,6 +196,3 @@ def _text(params: Mapping[str, Any], name: str, method: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise McpError(ErrorCode.INVALID_PARAMS, f'Invalid params for {method}: "{name}" must be a string')
     return value
-
-
-__all__ = ["SKILLS_ID", "SKILL_FILE", "Skills"]

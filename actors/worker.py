@@ -24,10 +24,10 @@ from greenroom.protocol.handler_results import (
     tool_result,
 )
 from greenroom.protocol.input_required import MOST_ROUNDS, InputRequired
-from greenroom.protocol.jsonrpc import decode_checked, encode, encode_result, is_object
+from greenroom.protocol.jsonrpc import decode_checked, encode, encode_result
 from greenroom.protocol.methods import is_declared, method_not_found, unsupported_error
 from greenroom.protocol.revision_downgrade import downgrade
-from greenroom.protocol.serialization import is_slow_to_serialize
+from greenroom.protocol.serialization import UnderResult, is_slow_to_serialize
 from greenroom.protocol.type_schemas import FunctionArguments
 from greenroom.protocol.validation_errors import STEPS_IN_THREAD, Mismatch, StepsExceeded, too_costly_reason
 from greenroom.supervision import CallTimeout, Shutdown, current_process, safe_repr, start_task_alone
@@ -262,6 +262,10 @@ async def call_tool(job: Job, ctx: Context) -> dict[str, Any]:
         result = await build_result(
             entry.handler, services.bulkheads, ("tool", name), who, tool_result, value, entry.returns
         )
+        if entry.wraps_output and not result["isError"]:
+            data = result.get("structuredContent")
+            if data is not None and type(data) is not UnderResult:
+                result["structuredContent"] = UnderResult(result=data)
         wrong = await check_result(entry, result, services.settings, who)
     except Mismatch as error:
         wrong = error.errors
@@ -300,10 +304,11 @@ async def check_result(
         wanted = _is_validated(entry.options.validate_output, strict=settings.strict)
         if not wanted:
             return ()
+        data = data["result"] if entry.wraps_output else data
         return reword_nan_problems(
             await _find_problems(partial(entry.check_output.check, decode_checked(encode(data))), peer), data
         )
-    if entry.returns is not None and is_object(data) and entry.options.validate_output is not False:
+    if entry.returns is not None and isinstance(data, dict) and entry.options.validate_output is not False:
         return await _find_problems(partial(entry.returns.errors, data), peer)
     return ()
 

@@ -112,7 +112,9 @@ def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:
             full[_word(name)] = {}
         elif is_object(value):
             full[_word(name)] = {
-                _word(part): member for part, member in value.items() if member is not None and member is not False
+                _word(part): {} if member is True and name == "extensions" else member
+                for part, member in value.items()
+                if member is not None and member is not False
             }
         else:
             full[_word(name)] = value

@@ -14,6 +14,7 @@ from .errors import ErrorCode, McpError
 from .jsonrpc import is_object
 from .methods import find_method, method_not_found
 from .revision_downgrade import downgrade
+from .serialization import UnderResult
 from .versions import DEFAULT_NEGOTIATED, LATEST, STATELESS, SUPPORTED, V2024_11_05, V2025_11_25
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Dialect:
         if not self.is_stateless:
             return downgrade(method, result, self.version)
         finished = {"resultType": "complete", **result}
+        if type(data := finished.get("structuredContent")) is UnderResult:
+            finished["structuredContent"] = data["result"]
         if method in CACHEABLE and finished["resultType"] == "complete":
             finished = {**(_NO_HINT if hint is None else hint), **finished}
         if method == "tools/list":

@@ -21,6 +21,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
 OFFICIAL_PREFIX: Final = "io.modelcontextprotocol"
 """The prefix of the protocol's own extensions, which a server may implement."""
+APPS_ID: Final = f"{OFFICIAL_PREFIX}/ui"
+SKILLS_ID: Final = f"{OFFICIAL_PREFIX}/skills"
 
 
 def is_reserved_prefix(prefix: str) -> bool:

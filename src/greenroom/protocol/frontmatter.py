@@ -15,6 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from greenroom.errors import GreenroomError
 
+SKILL_FILE: Final = "SKILL.md"
+MOST_FILES: Final = 512
+"""How many files a skill may have: every host takes so many."""
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""How many bytes the files of a skill may have together."""
 FRONTMATTER_LIMIT: Final = 64 * 1024
 """The longest frontmatter, in characters."""
 _MOST_LEVELS: Final = 16

@@ -28,6 +28,7 @@ from .hash_collisions import types_inside
 from .input_required import InputRequired
 from .jsonrpc import decode_checked
 from .serialization import (
+    UnderResult,
     WireObject,
     base64_text,
     infinity_in,
@@ -113,7 +114,8 @@ class CallToolResult:
         """The result on the wire. `isError` is always present, also for a success."""
         wire: dict[str, Any] = {"content": blocks(self.content)}
         if self.structured_content is not None:
-            data = wire["structuredContent"] = as_object(in_json(self.structured_content))
+            given = self.structured_content
+            data = wire["structuredContent"] = given if type(given) is UnderResult else as_object(in_json(given))
             _encoded(data)  # which raises the error
         wire["isError"] = self.is_error
         return _with_meta(wire, self.meta)
@@ -162,7 +164,7 @@ def assistant_message(content: Any) -> Message:
 
 def as_object(data: Any) -> dict[str, Any]:
     """The data as an object, as structured content must be in the handshake revisions: other values are put under `result`."""
-    return cast("dict[str, Any]", data) if isinstance(data, dict) else {"result": data}
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else UnderResult(result=data)
 
 
 def json_text(value: Any) -> str:
@@ -252,7 +254,7 @@ def tool_result(value: Any, returns: ReturnSchema | None = None) -> dict[str, An
                 ) from None
             return {
                 "content": content,
-                "structuredContent": {"result": data} if returns.wrapped else as_object(data),
+                "structuredContent": UnderResult(result=data) if returns.wrapped else as_object(data),
                 "isError": False,
             }
         case _:
@@ -450,7 +452,9 @@ class ReturnSchema:
         # The output of pydantic is checked against the output schema, not the input schema; so are converted library types.
         self._by_schema = any(is_model(one) or library_schema(one) is not None for one in types_inside(kind))
         self.wrapped = schema.get("type") != "object"
-        self.schema: dict[str, Any] = _under_result(schema) if self.wrapped else schema
+        self.bare_schema: dict[str, Any] = schema
+        """The schema of the value itself."""
+        self.schema: dict[str, Any] = schema_under_result(schema) if self.wrapped else schema
 
     def data(self, value: Any, pictures: list[Any]) -> Any:
         """The return value as JSON types in the schema's form: under a model's hint, a dict is validated and serialized by the model.
@@ -578,7 +582,7 @@ def _is_hashable(hint: Any) -> bool:
     return isinstance(hint, abc.Hashable)
 
 
-def _under_result(schema: dict[str, Any]) -> dict[str, Any]:
+def schema_under_result(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of an object with only the value under `result`; definitions stay at the root, where references point."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     wrapped: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}

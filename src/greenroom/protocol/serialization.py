@@ -71,6 +71,10 @@ class WireObject(msgspec.Struct, frozen=True, omit_defaults=True, rename=wire_na
         return msgspec.convert(value, cls)
 
 
+class UnderResult(dict[str, Any]):
+    """A structured value that is no object, under `result`: handshake revisions have objects only, and the stateless era takes it out again."""
+
+
 def is_empty(value: Any) -> bool:
     """Whether the value is None or an empty text, mapping or sequence; zero and False are not empty."""
     return value is None or (isinstance(value, (str, bytes, Mapping, Sequence)) and not value)

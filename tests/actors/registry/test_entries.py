@@ -95,7 +95,7 @@ def unspeakable(thing: asyncio.Event) -> None: ...
         ("t", hello, {"input_schema": {"type": "array"}}, "input_schema"),
         ("t", hello, {"input_schema": 7}, "input_schema"),
         ("t", hello, {"input_schema": {"type": "object", "$ref": "https://x.example/s"}}, "input_schema"),
-        ("t", hello, {"output_schema": {"type": "string"}}, "output_schema"),
+        ("t", hello, {"output_schema": {"type": "strin"}}, "output_schema"),
         ("t", positional, {"input_schema": {"type": "object"}}, "by its name"),
         ("t", hello, {"meta": {"x": object()}}, "cannot be expressed in JSON"),
     ],
