@@ -129,7 +129,7 @@ class KeyRing:
         """The payload of a sealed text. Raises `BadSeal`."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - a server that never seals does not load it
 
-        data = _decode(text, min(longest, LONGEST_SEAL))
+        data = _decode(text, longest)
         head, nonce, sealed = data[:_HEAD], data[_HEAD : _HEAD + _NONCE_SIZE], data[_HEAD + _NONCE_SIZE :]
         key = head[len(_VERSION) :]
         if head[: len(_VERSION)] != _VERSION:
