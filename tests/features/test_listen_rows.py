@@ -11,6 +11,7 @@ import pytest
 from tests.transports.http.engine_driver import EngineDriver, RecordedResponse
 
 from greenroom import Context, Server
+from greenroom.supervision import current_node
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -73,6 +74,11 @@ class Announcer:
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         assert acknowledged["params"]["_meta"] == {ID_KEY: id}
         return stream, acknowledged["params"]["notifications"]
+
+    @staticmethod
+    def now() -> float:
+        """The node's time."""
+        return current_node().now()
 
     def change(self, kind: str) -> None:
         """Change a list."""
@@ -216,3 +222,15 @@ async def test_a_server_that_stops_ends_a_listen_with_its_result() -> None:
             "_meta": {ID_KEY: "last", f"{PREFIX}serverInfo": {"name": "announces", "version": "1"}},
         },
     }
+
+
+@pytest.mark.row("26-H13")
+async def test_a_silent_listen_has_comments_and_no_proxy_holds_it_back() -> None:
+    async with announcing() as announcer:
+        stream, _ = await announcer.listen(toolsListChanged=True)
+        before = announcer.now()
+        await stream.response.until(2)
+        assert 0 < announcer.now() - before <= 30.0
+        assert stream.response.chunks[1].startswith(b":")
+        assert stream.response.headers["x-accel-buffering"] == "no"
+        assert len(stream.arrived) == 1

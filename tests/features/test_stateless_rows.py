@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from msgspec import Meta
 from tests.transports.http.engine_driver import EngineDriver, RecordedResponse
 
 from greenroom import Accepted, Context, McpError, Server, Settings, ToolError
@@ -40,6 +42,14 @@ REMOVED = (
     "initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/list", "tasks/result",
     "notifications/initialized", "roots/list", "sampling/createMessage", "elicitation/create", "no/such/method",
 )  # fmt: skip
+
+
+@dataclass
+class Size:
+    """A form with bounds."""
+
+    metres: Annotated[float, Meta(ge=0.5, le=2.5)]
+
 
 COLOUR = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
 
@@ -228,6 +238,7 @@ async def test_an_incomplete_envelope_is_refused_with_the_member_that_is_wrong(
 
 
 @pytest.mark.row("26-M7")
+@pytest.mark.row("26-M10")
 async def test_a_client_without_a_name_is_served() -> None:
     async with served() as client:
         unnamed = await client.result("server/discover")
@@ -568,3 +579,86 @@ async def test_a_level_that_there_is_not_is_refused(level: Any) -> None:
     async with served() as client:
         status, error = await client.error("tools/call", {"name": "report"}, meta={**META, LEVEL_KEY: level})
     assert (status, error["code"]) == (400, -32602)
+
+
+# --- what handlers have
+
+
+@pytest.mark.row("26-M16")
+async def test_trace_context_reaches_the_handler() -> None:
+    server = Server("traces")
+
+    @server.tool
+    def traced(ctx: Context) -> dict[str, Any]:
+        return {name: value for name, value in ctx.meta.items() if not name.startswith(PREFIX)}
+
+    sent = {
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01",
+        "tracestate": "vendor=1",
+        "baggage": "user=ada",
+    }
+    async with served(server) as client:
+        result = await client.result("tools/call", {"name": "traced"}, meta={**META, **sent})
+    assert json.loads(result["content"][0]["text"]) == sent
+
+
+@pytest.mark.row("26-F11")
+@pytest.mark.row("26-F12")
+async def test_what_is_deprecated_still_works_and_bounds_are_numbers() -> None:
+    server = Server("deprecated")
+
+    @server.tool
+    async def everything(ctx: Context) -> str:
+        await ctx.info("working")
+        async with asyncio.TaskGroup() as group:
+            said = group.create_task(ctx.sample("Say yes", include_context="thisServer", key="said"))
+            roots = group.create_task(ctx.roots(key="roots"))
+            size = group.create_task(ctx.elicit("How large?", Size, key="size"))
+        return f"{said.result().text} {roots.result()[0].uri} {size.result()}"
+
+    able: dict[str, Any] = {
+        **META,
+        ABLE_KEY: {"sampling": {"context": {}}, "roots": {}, "elicitation": {}},
+        LEVEL_KEY: "info",
+    }
+    params: dict[str, Any] = {"name": "everything"}
+    answers = {
+        "said": {"role": "assistant", "content": {"type": "text", "text": "yes"}, "model": "parrot"},
+        "roots": {"roots": [{"uri": "file:///a"}]},
+        "size": {"action": "accept", "content": {"metres": 1.25}},
+    }
+    async with served(server) as client:
+        response = await client.send("tools/call", params, meta=able)
+        told, asked = messages(response)
+        assert told["params"] == {"level": "info", "data": "working"}
+        questions = asked["result"]["inputRequests"]
+        assert questions["said"]["params"]["includeContext"] == "thisServer"
+        metres = questions["size"]["params"]["requestedSchema"]["properties"]["metres"]
+        assert (metres["type"], metres["minimum"], metres["maximum"]) == ("number", 0.5, 2.5)
+        retry = {**params, "inputResponses": answers, "requestState": asked["result"]["requestState"]}
+        result = await client.result("tools/call", retry, meta=able, id=8)
+    assert result["content"][0]["text"] == "yes file:///a Accepted(value=Size(metres=1.25))"
+
+
+@pytest.mark.row("26-J2")
+async def test_a_schema_is_listed_as_it_was_written() -> None:
+    schema: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": {"way": {"$anchor": "way", "enum": ["post", "phone"]}},
+        "properties": {"way": {"$ref": "#way"}, "number": {"type": "string", "x-own": [1]}},
+        "if": {"properties": {"way": {"const": "phone"}}},
+        "then": {"required": ["number"]},
+        "allOf": [{"anyOf": [{"required": ["way"]}, True]}],
+        "dependentRequired": {"number": ["way"]},
+        "unevaluatedProperties": False,
+    }
+    server = Server("schemas")
+
+    @server.tool(input_schema=schema)
+    def send(arguments: dict[str, Any]) -> int:
+        return len(arguments)
+
+    async with served(server) as client:
+        [tool] = (await client.result("tools/list"))["tools"]
+    assert tool["inputSchema"] == schema
