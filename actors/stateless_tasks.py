@@ -300,10 +300,11 @@ class CallTaskStarter:
         if created.peer_channel is None:  # it was cancelled just now, and this worker is being ended
             job.cancelled.raise_if_set()
             raise McpError(ErrorCode.INTERNAL_ERROR, "The task has ended before it was begun")
+        process: Ref[TaskProcess] = Ref(company.tasks.name(created.record.id))
         if job.cancelled:  # meanwhile, and the client has got another reply: it will never know of the task
-            company.tasks.send(created.record.id, CancelTask("the call was cancelled"))
+            process.send(CancelTask("the call was cancelled"))
             job.cancelled.raise_if_set()
-        job.session = Ref(company.tasks.name(created.record.id))
+        job.session = process
         job.task = created.record.id
         job.peer_channel = created.peer_channel
         exchange.send(CallBecameTask(key, created_result(company.tasks, created.record)))

@@ -81,6 +81,29 @@ class StatelessClient:
         return await self.result("tasks/get", taskId=id)
 
 
+class HeldStore:
+    """A store in which nothing is safe before it is released."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._safe: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def put(self, record: Any, *, at_once: bool = False) -> Any:
+        """Keep the record, and say later that it is safe."""
+        self._inner.put(record)
+        return None if at_once else self._safe
+
+    def release(self, error: Exception | None = None) -> None:
+        """All that was put is safe now, or cannot be."""
+        if error is None:
+            self._safe.set_result(None)
+        else:
+            self._safe.set_exception(error)
+
+
 async def ended(client: StatelessClient, id: str) -> dict[str, Any]:
     """The task, once it has ended."""
     for _ in range(400):

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Settings
-from greenroom.protocol.errors import McpError
+from greenroom.protocol.errors import McpError, RequestCancelled
 from greenroom.supervision import kill
 
-from .stateless_client import ABLE, MISSING, StatelessClient, asking, ended, named
+from .stateless_client import ABLE, MISSING, HeldStore, StatelessClient, asking, ended, named
 from .task_server import reply_to, result, running_task_server, start_task, texts, until
 
 if TYPE_CHECKING:
@@ -91,6 +91,30 @@ async def test_a_client_that_leaves_after_its_call_has_become_a_task_cancels_not
         feed.leave()
         stage.gate("g").set()
         assert (await ended(client, created["result"]["taskId"]))["status"] == "completed"
+
+
+@pytest.mark.row("26-T8")
+async def test_a_call_that_ends_while_its_task_is_begun_leaves_no_task() -> None:
+    async with running_task_server(Settings(cancel_grace=60)) as stage:
+        after: list[str] = []
+
+        @stage.server.tool(task_support="optional", defer_task=True, timeout=5)
+        async def later(ctx: Any) -> None:
+            try:
+                await ctx.start_task()
+            except RequestCancelled as error:
+                after.append(error.reason)
+                raise
+
+        held = HeldStore(stage.company.tasks.store)
+        stage.company.tasks.store = held
+        answer = await StatelessClient(stage.company).call("later")
+        assert "timed out after 5 s" in answer["content"][0]["text"]
+        held.release()
+        (record,) = stage.server.tasks.all()
+        await until(lambda: stage.record(record.id).status == "cancelled")
+        assert after == ["it took too long"]
+        await until(lambda: stage.process(record.id) is None)
 
 
 @pytest.mark.row("26-T8")

@@ -14,7 +14,7 @@ from greenroom.protocol.errors import ErrorCode
 from greenroom.protocol.methods import TASKS_EXTENSION
 from greenroom.supervision import kill
 
-from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, StatelessClient, asking, ended
+from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, HeldStore, StatelessClient, asking, ended
 from .task_server import RELATED, running_task_server, until
 
 if TYPE_CHECKING:
@@ -115,32 +115,12 @@ async def test_a_created_task_is_flat_and_is_there_at_once() -> None:
 @pytest.mark.row("26-T2")
 async def test_a_store_that_keeps_nothing_creates_no_task() -> None:
     async with running_task_server() as stage:
-        store = stage.company.tasks.store
-        before = store.put
-
-        def broken(record: Any, *, at_once: bool = False) -> Any:
-            before(record)
-            if at_once:
-                return None
-            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            failed.set_exception(OSError("the disk is full"))
-            return failed
-
-        stage.company.tasks.store = _Store(store, broken)
+        held = HeldStore(stage.company.tasks.store)
+        stage.company.tasks.store = held
+        held.release(OSError("the disk is full"))
         error = await StatelessClient(stage.company).error("tools/call", name="wait", arguments={"gate": "x"})
         assert error["code"] == ErrorCode.INTERNAL_ERROR
         assert not stage.server.tasks.all()
-
-
-class _Store:
-    """A store that writes in another way."""
-
-    def __init__(self, inner: Any, put: Any) -> None:
-        self.put = put
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 @pytest.mark.row("26-T2")
@@ -165,18 +145,14 @@ async def test_the_ttl_counts_from_the_creation_and_never_ends_earlier_than_anno
 async def test_a_caller_that_goes_away_before_it_has_the_id_leaves_no_task() -> None:
     async with running_task_server() as stage:
         client = StatelessClient(stage.company)
-        pause: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        store = stage.company.tasks.store
-        before = store.put
-        stage.company.tasks.store = _Store(
-            store, lambda record, at_once=False: before(record) if at_once else (before(record), pause)[1]
-        )
+        held = HeldStore(stage.company.tasks.store)
+        stage.company.tasks.store = held
         calling = asyncio.ensure_future(client.answer("tools/call", name="wait", arguments={"gate": "x"}))
         await until(lambda: bool(stage.server.tasks.all()))
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        pause.set_result(None)
+        held.release()
         (record,) = stage.server.tasks.all()
         await until(lambda: stage.record(record.id).status == "cancelled")
 
