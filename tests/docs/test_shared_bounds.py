@@ -28,6 +28,12 @@ UPSTREAM = UpstreamSpec.__dataclass_fields__
 FIGURES = {
     "Connections of a listener": (HttpConfig().max_connections,),
     "Sessions,": (Settings().max_sessions, Settings().max_sessions_per_principal),
+    "Requests without a session": (Settings().max_exchanges, Settings().max_exchanges_per_principal),
+    "Calls without a session": (
+        Settings().max_parked,
+        Settings().max_parked_per_principal,
+        int(Settings().parked_timeout),
+    ),
     "Threads of one tool": (Settings().tool_threads, Settings().principal_threads),
     "Calls that wait for a pool": (Pool().queue,),
     "Tasks |": (Settings().max_tasks, Settings().max_tasks_kept),
