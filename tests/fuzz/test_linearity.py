@@ -31,6 +31,7 @@ def test_each_family_of_readers_is_there() -> None:
         "answers",
         "events",
         "tokens",
+        "proofs",
         "uris",
         "names",
         "mentions",

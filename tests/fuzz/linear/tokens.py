@@ -1,16 +1,20 @@
-"""Credentials: the Authorization header, tokens that are signed, scopes and challenges."""
+"""Credentials: the Authorization header, tokens that are signed, proofs of their keys, scopes and challenges."""
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tests.auth.dpop_prover import ANN, base64url
 from tests.fuzz.linearity import Reader
 
+from greenroom.auth.auth_info import AuthInfo, AuthRequest
 from greenroom.auth.client import login_process as challenges
 from greenroom.auth.credential_headers import extract_api_key, extract_basic_auth, extract_bearer_token
 from greenroom.auth.errors import Denied
 from greenroom.auth.jose import unverified_header
+from greenroom.auth.proof_of_possession import DpopVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +39,47 @@ def _read(text: str) -> None:
         unverified_header(text.partition(" ")[2] or text)
 
 
+PROOF_SIZES = (512, 1024, 2048, 4096)
+"""A proof of the last size is within the limit, also after it was written as base64."""
+BOUND = AuthInfo("ann", claims={"cnf": {"jkt": ANN.jkt}})
+
+
+def _check(proof: str) -> None:
+    verifier = DpopVerifier(resource="https://mcp.example/mcp", nonce_seconds=60)
+    with suppress(Denied):
+        verifier.check("dpop", "token", BOUND, AuthRequest("POST", "/mcp", {"dpop": proof}))
+
+
+def _headed(member: str, text: Callable[[int], Any]) -> Callable[[int], str]:
+    """A proof with this member in its header; `jwk` is reached before the signature."""
+    return lambda size: f"{base64url(json.dumps(ANN.header(alg='ES256', **{member: text(size)})).encode())}.e30.AAAA"
+
+
+def _claimed(member: str, unit: str) -> Callable[[int], str]:
+    """A proof that is signed, with this claim."""
+    return lambda size: ANN.proof("token", **{"jti": "once", "iat": 1, member: (unit * size)[:size]})
+
+
 READERS = (
+    Reader(
+        "proofs",
+        _check,
+        {
+            "a long typ": _headed("typ", lambda size: "a" * size),
+            "a wide jwk": _headed("jwk", lambda size: {f"{number}": 1 for number in range(size // 10)}),
+            "a long coordinate": _headed("jwk", lambda size: {**ANN.members, "x": "A" * size}),
+            "a list as a coordinate": _headed("jwk", lambda size: {**ANN.members, "x": [1] * (size // 3)}),
+            "nested lists": lambda size: base64url(b'{"jwk":' + b"[" * size) + ".e30.AAAA",
+            "dots": lambda size: "a." * (size // 2),
+            "another letter": lambda size: "a" * size + ",",
+            **{
+                f"{member} of {unit!r}": _claimed(member, unit)
+                for member in ("jti", "htu", "ath", "nonce")
+                for unit in ("a", "/", "?", "#", ":", "https://", "é", "%")
+            },
+        },
+        sizes=PROOF_SIZES,
+    ),
     Reader(
         "tokens",
         _read,
