@@ -27,7 +27,7 @@ from greenroom.wire_probe import WireProbe
 from .fake_sessions import FakeSessionRouter, enveloped, line
 from .test_channel_exchanges import Wire, settle
 
-ABILITIES = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+ABILITIES: dict[str, Any] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
 
 
 @dataclass
