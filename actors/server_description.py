@@ -14,7 +14,7 @@ from greenroom.protocol.extension_ids import APPS_ID
 from greenroom.protocol.revision_downgrade import downgrade
 
 from .apps import APPS_SETTINGS, has_apps
-from .settings import server_info
+from .settings import cache_members, server_info
 from .tasks import CAPABILITY, declared
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def discover_result(
     }
     if settings.instructions is not None:
         result["instructions"] = settings.instructions
-    return facts.dialect.finish("server/discover", result, server_info(settings))
+    hint = cache_members(settings, "server/discover")
+    return facts.dialect.finish("server/discover", result, server_info(settings), hint)
 
 
 def is_disabled(settings: Settings, method: methods.Method) -> bool:

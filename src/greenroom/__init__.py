@@ -127,6 +127,8 @@ if TYPE_CHECKING:
     from .mcp_server import resource as resource
     from .mcp_server import tool as tool
     from .server import Server as Server
+    from .skill_reader import SkillReader as SkillReader
+    from .skill_reader import SkillRefused as SkillRefused
     from .sync_client import SyncClient as SyncClient
 
 __version__: Final[str] = "0.1.0.dev0"
@@ -168,6 +170,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.protocol.received_results": "LogMessage Page PromptReply RemoteTask ResourceReply ToolReply",
     "greenroom.protocol.validation_errors": "Mismatch",
     "greenroom.server": "Server",
+    "greenroom.skill_reader": "SkillReader SkillRefused",
     "greenroom.sync_client": "SyncClient",
     "greenroom.transports.client.errors": "TransportError Unauthorized",
     "greenroom.transports.client.server_command": "Command",

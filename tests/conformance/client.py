@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/"):
     os.nice(10)
 
-from greenroom import Client, ElicitationRequest, GreenroomError, SamplingRequest, Unauthorized
+from greenroom import (
+    Client,
+    ElicitationRequest,
+    GreenroomError,
+    SamplingRequest,
+    SkillReader,
+    SkillRefused,
+    Unauthorized,
+)
 from greenroom.auth import ClientCredentials, EnterpriseManaged, OAuth, SignInError, signing_key
 
 if TYPE_CHECKING:
@@ -57,6 +65,25 @@ async def preserve(client: Client) -> None:
     """Send one tool's schema back unchanged through the other."""
     [focal] = [tool for tool in await client.list_tools() if tool.name == "json_schema_2020_12_tool"]
     await client.call("json_schema_echo", schema=focal.input_schema)
+
+
+async def skills_listed(client: Client) -> None:
+    """List the skills, and get each one's entry: no file is read."""
+    reader = SkillReader(client, "judge")
+    for entry in await reader.list():
+        print(entry)
+
+
+async def skills_used(client: Client) -> None:
+    """Load each skill, and read its files, unless it is not the one that was listed."""
+    reader = SkillReader(client, "judge")
+    for entry in await reader.list():
+        try:
+            skill = await reader.load(entry)
+            for uri in entry.files or ():
+                await skill.read(uri)
+        except SkillRefused as refused:
+            print(refused)
 
 
 async def use(client: Client) -> None:
@@ -131,6 +158,8 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "tools_call": tools_call,
     "elicitation-sep1034-client-defaults": defaults,
     "json-schema-2020-12-preservation": preserve,
+    "sep-2640-client-no-prefetch": skills_listed,
+    **{f"sep-2640-client-verify-{part}": skills_used for part in ("digest", "frontmatter", "size")},
     "sse-retry": sse_retry,
 }
 

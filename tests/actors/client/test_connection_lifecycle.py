@@ -95,6 +95,13 @@ def test_capabilities_in_short() -> None:
     assert settings.declared({"sampling": {}, "roots": {"listChanged": True}}) == {"roots": {}}
 
 
+@pytest.mark.row("26-V6")
+def test_extensions_are_declared_with_their_settings_as_they_are() -> None:
+    given = {"a/b": True, "com.example/my_notes": {"list_changed": True, "off": False}, "a/c": None, "a/d": False}
+    declared = ClientSettings(capabilities={"extensions": given}).declared({})
+    assert declared == {"extensions": {"a/b": {}, "com.example/my_notes": {"list_changed": True, "off": False}}}
+
+
 @pytest.mark.row("CL-02")
 @pytest.mark.parametrize(
     ("name", "value"),

@@ -23,8 +23,9 @@ from greenroom import (
     text_resource,
     tool,
 )
-from greenroom.actors.apps import APP_TYPE, APPS_ID
+from greenroom.actors.apps import APP_TYPE
 from greenroom.actors.handler_options import ResourceOptions, ToolOptions
+from greenroom.protocol.extension_ids import APPS_ID
 from greenroom.wire_probe import WireProbe
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors import skill_folder
-from greenroom.actors.skill_folder import MOST_FILES, BadSkill, SkillFolder
+from greenroom.actors.skill_folder import BadSkill, SkillFolder
+from greenroom.protocol.frontmatter import MOST_FILES
 
 if TYPE_CHECKING:
     from greenroom.actors.skill_folder import SkillSnapshot
