@@ -39,6 +39,7 @@ from greenroom.protocol.jsonrpc import (
     encode,
     encode_error,
     parse,
+    without_null_id,
 )
 from greenroom.protocol.mirrored_headers import VERSION_HEADER, HeaderMismatch, check_standard_headers
 from greenroom.supervision import ProcessExited, tracebacks
@@ -202,7 +203,7 @@ class HttpEngine:
             known = () if refusal.maybe_done else self._instance
             body = refusal.body
             if http_request.headers.get(VERSION_HEADER) == STATELESS_DIALECT.version:
-                body = checks.without_null_id(body)
+                body = without_null_id(body)
             log_refusal(
                 refusal.why,
                 status=refusal.status,

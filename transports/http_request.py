@@ -618,11 +618,3 @@ class BodyShare:
             budget.held[self._caller] -= size
             if not budget.held[self._caller]:
                 del budget.held[self._caller]
-
-
-_NULL_ID: Final = b'{"jsonrpc":"2.0","id":null,'
-
-
-def without_null_id(body: bytes) -> bytes:
-    """An error without an id, as the stateless era has it; the handshake era writes null."""
-    return b'{"jsonrpc":"2.0",' + body[len(_NULL_ID) :] if body.startswith(_NULL_ID) else body

@@ -27,6 +27,7 @@ from greenroom.protocol.jsonrpc import (
     encode_error,
     id_key,
     parse,
+    without_null_id,
 )
 from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
 
@@ -117,7 +118,9 @@ class SessionChannel:
     async def refuse(self, error: RemoteProtocolError) -> None:
         """Report an invalid message to the peer."""
         log_refusal(error.message, peer=self._peer)
-        await self._send((encode_error(error.id, error),))
+        line = encode_error(error.id, error)
+        # A line that cannot be read is of no era: it gets the answer of the only one that the peer has spoken.
+        await self._send((without_null_id(line) if self._has_exchanged and self._session is None else line,))
         if error.response_to is not None and self._session is not None:
             with contextlib.suppress(ProcessExited):
                 await self._session.respond(

@@ -197,6 +197,14 @@ def encode_error(id: RequestId | None, error: McpError | RemoteProtocolError) ->
         return encode({"jsonrpc": JSONRPC, "id": id, "error": {"code": error.code, "message": text}})
 
 
+_NULL_ID: Final = b'{"jsonrpc":"2.0","id":null,'
+
+
+def without_null_id(body: bytes) -> bytes:
+    """An encoded error without an id, as the stateless era has it; the handshake era writes null."""
+    return b'{"jsonrpc":"2.0",' + body[len(_NULL_ID) :] if body.startswith(_NULL_ID) else body
+
+
 def _meta(params: dict[str, Any]) -> dict[str, Any]:
     meta = params.get("_meta")
     return meta if is_object(meta) else {}

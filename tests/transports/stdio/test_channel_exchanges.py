@@ -77,6 +77,23 @@ async def test_each_line_is_judged_by_itself_and_both_eras_are_served_at_once() 
         assert [each.id for each in router.exchanged] == [1, 3]
 
 
+@pytest.mark.row("26-M14")
+async def test_a_line_whose_id_cannot_be_read_gets_an_error_without_one_until_a_session_begins() -> None:
+    async with MemoryPeer(FakeSessionRouter()) as wire:
+        for said, null in (
+            (None, True),
+            (enveloped("echo", 1, text="new"), False),
+            (line("echo", 2, text="old"), True),
+        ):
+            if said is not None:
+                await wire.send(said)
+                await wire.receive()
+            await wire.send(b'{"jsonrpc": "2.0", "id": 3, "method": ')
+            (refusal,) = [json.loads(each) for each in await wire.receive()]
+            assert refusal["error"]["code"] == -32700
+            assert ("id" in refusal) is null
+
+
 async def test_calls_interleave_and_none_waits_for_another() -> None:
     router = FakeSessionRouter()
     wire = Wire(router)
