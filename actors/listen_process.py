@@ -40,7 +40,7 @@ from .subscriptions import (
     ChangeAnnouncement,
     Subscriptions,
 )
-from .task_record import TaskChanged
+from .task_record import TaskChanged, TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -214,13 +214,16 @@ class ListenProcess(GenServer):
         own = self._own_ref = self.ref()
         self._started_at = self.process.node.now()
         self.feed = ListenFeed(self._id, lambda: own.cast(ListenProcess.finish))
-        wanted = self._filter
+        wanted, watched = self._filter, list[TaskRecord]()
         if wanted.task_ids:
             # The extension was checked before, so this finds the tasks that the caller may see.
             watched = watch_tasks(self._company, self._facts, wanted.task_ids, own)
             wanted.task_ids = tuple(record.id for record in watched)
         self._join()
         self.feed.acknowledge(self._encoded(_ACKNOWLEDGED, {"notifications": wanted.to_wire()}))
+        for record in watched:
+            if record.status != "working":  # it has changed before this client could listen, and may not change again
+                own.send(TaskChanged(record))
         self.process.add_exit_waiter(self)  # last: a start that fails gives its place back by itself
 
     def open_feed(self) -> ListenFeed:

@@ -388,7 +388,7 @@ def result_for(record: TaskRecord, era: Era, *, wrapped: bool = False) -> dict[s
             RELATED_TASK: {"taskId": record.id}
         }
         if record.era != era and data is not None and (wrapped or not bytes(data).startswith(b"{")):
-            members["structuredContent"] = data if _under_result(data) else {"result": data}
+            members["structuredContent"] = {"result": data}
         return members
     meta.pop(RELATED_TASK, None)
     if meta:

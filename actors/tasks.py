@@ -191,7 +191,9 @@ class CompanyTasks:
     def wraps_result(self, record: TaskRecord) -> bool:
         """Whether the tool's structured results are under `result` in handshake revisions, as far as it is still registered."""
         entry = self._company.catalogue_ref.current.tool(record.name) if record.method == "tools/call" else None
-        return entry is not None and entry.returns is not None and entry.returns.wrapped
+        if entry is None:
+            return False
+        return entry.wraps_output or (entry.returns is not None and entry.returns.wrapped)
 
     def save(self, record: TaskRecord) -> None:
         """Store the record, without waiting until that is safe. The store reports errors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,7 @@ from greenroom.transports.interfaces import EncodedReply, Peer
 from greenroom.wire_probe import WireProbe
 
 from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, StatelessClient, asking, ended
-from .task_server import RELATED, reply_to, result, running_task_server, start_task, status, texts
+from .task_server import RELATED, reply_to, result, running_task_server, start_task, status, texts, until
 
 if TYPE_CHECKING:
     from .task_server import TaskServer
@@ -280,6 +281,60 @@ async def test_a_task_without_a_session_is_read_answered_and_cancelled_in_one() 
         listed = (await reply_to(probe, "tasks/list"))["result"]["tasks"]
         assert {each["taskId"] for each in listed} == {seven, asked, cancelled}
         assert probe.notifications("notifications/tasks/status") == []  # it did not ask for these tasks
+
+
+@pytest.mark.row("26-T3")
+async def test_a_value_is_under_result_in_a_session_and_bare_without_one() -> None:
+    async with running_task_server() as stage:
+
+        @stage.server.tool(task_support="optional")
+        async def any_of(which: int) -> dict[str, int] | list[int]:
+            return [{"result": 1}, [1, 2], {}][which]  # type: ignore[return-value]
+
+        player, client = await stage.player(ADA), StatelessClient(stage.company, ADA)
+        for which, value in enumerate(({"result": 1}, [1, 2], {})):
+            for id in (await start_task(player, "any_of", which=which), await client.start("any_of", which=which)):
+                task = await ended(client, id)
+                assert task["result"]["structuredContent"] == value
+                assert (await result(player, id))["result"]["structuredContent"] == {"result": value}
+
+
+@pytest.mark.row("26-L1")
+@pytest.mark.row("26-T9")
+async def test_a_listening_client_is_told_of_its_tasks_also_of_what_it_could_not_hear() -> None:
+    async with running_task_server() as stage:
+        stage.gate("open").set()
+        client = StatelessClient(stage.company, ADA)
+        over, asks, works = (
+            await client.start("wait", gate="open"),
+            await client.start("ask"),
+            await client.start("wait", gate="g"),
+        )
+        await ended(client, over)
+        (key,) = await asking(client, asks)
+        other = await StatelessClient(stage.company, Peer("test", principal="bob")).start("wait", gate="g")
+        wish = {"taskIds": [works, over, other, asks, "task_nowhere"]}
+        request = client.request("subscriptions/listen", {"notifications": wish})
+        feed: Any = await stage.company.exchange(client.peer, request, None, math.inf)
+
+        async def heard(count: int) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            while len(found) < count:
+                found += [json.loads(event.data) for event in (await feed.next(100) or ())]
+            return found
+
+        acknowledged, first, second = await heard(3)
+        assert acknowledged["params"]["notifications"] == {"taskIds": [works, over, asks]}
+        assert {each["method"] for each in (first, second)} == {"notifications/tasks"}
+        told = {each["params"]["taskId"]: each["params"] for each in (first, second)}
+        assert told[over]["result"]["content"][0]["text"] == "through open"
+        assert told[asks]["inputRequests"].keys() == {key}
+        assert told[over]["_meta"] == {"io.modelcontextprotocol/subscriptionId": request.id}
+        stage.gate("g").set()
+        (last,) = await heard(1)
+        assert (last["params"]["taskId"], last["params"]["status"]) == (works, "completed")
+        feed.leave()
+        await until(lambda: len(stage.company.tasks.watchers) == 0)
 
 
 async def test_a_session_that_cannot_answer_a_question_leaves_it_to_others() -> None:
