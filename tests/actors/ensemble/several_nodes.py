@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.transports.http.engine_driver import EngineDriver, RecordedResponse, parse_events
 
-from greenroom import Context, Server, Settings
+from greenroom import Context, Question, Server, Settings
 from greenroom.actors.ensemble.session_router import EnsembleMember, NodeSlot
 from greenroom.supervision import Supervisor, child, start
 from greenroom.supervision.background_node import BackgroundNode
@@ -88,6 +88,10 @@ def make_server(place: int, settings: Settings | None = None) -> Server:
     @server.tool
     async def asks(ctx: Context) -> str:
         return str(await ctx.roots())
+
+    @server.tool
+    async def asks_and_ends(ctx: Context) -> str:
+        return f"{ctx.answers.require(Question.roots(key='roots'))} at {place}"
 
     @server.resource("town://news")
     async def news() -> str:

@@ -32,7 +32,7 @@ def test_a_request_is_answered_where_its_session_lives_whichever_node_it_comes_t
 
 def test_lists_reads_errors_and_what_is_only_told_cross_as_well(two: Town) -> None:
     client = two.client(0)
-    assert [tool["name"] for tool in client.ask(1, "tools/list")["result"]["tools"]][:2] == ["asks", "forever"]
+    assert [tool["name"] for tool in client.ask(1, "tools/list")["result"]["tools"]][:2] == ["asks", "asks_and_ends"]
     assert client.ask(1, "resources/read", uri="town://news")["result"]["contents"][0]["text"] == "news of 0"
     assert client.ask(1, "no/such")["error"]["code"] == -32601
     assert client.ask(1, "tools/call", name="unknown")["error"]["code"] == -32602
