@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import httpx
 import pytest
 from tests.actors.tasks.stateless_client import StatelessClient
 
@@ -14,9 +16,10 @@ from greenroom import Context, Extension, Hooks, McpError, McpServer, Registrati
 from greenroom.actors.settings import Settings
 from greenroom.auth.auth_info import AuthInfo
 from greenroom.errors import ConfigError
+from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.methods import METHODS
-from greenroom.protocol.versions import SUPPORTED
+from greenroom.protocol.versions import STATELESS, SUPPORTED
 from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
 
@@ -472,3 +475,35 @@ async def test_a_notification_that_was_not_named_is_refused() -> None:
     assert said == [
         f"{ID} has no notification 'notifications/notes/other': it has {CHANGED}; name it in Extension(notifications=[…])"
     ]
+
+
+# --- over HTTP
+
+
+@pytest.mark.row("26-V7")
+async def test_an_own_method_over_http_has_the_statuses_and_streams_of_any_request() -> None:
+    server = server_with(notes())
+    async with server.started(), httpx.AsyncClient(trust_env=False) as client:
+        url = await server.listen(port=0)
+
+        async def post(method: str, capabilities: dict[str, Any], **params: Any) -> httpx.Response:
+            meta = {PROTOCOL_VERSION_KEY: STATELESS, CLIENT_CAPABILITIES_KEY: capabilities}
+            headers = {
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": STATELESS,
+                "Mcp-Method": method,
+            }
+            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+            return await client.post(url, json=message, headers=headers)
+
+        refused = await post("notes/list", {}, tag="a")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32021)
+        unknown = await post("notes/none", ABLE)
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, -32601)
+        plain = await post("notes/count", {}, a=1)
+        assert (plain.status_code, plain.json()["result"]["params"]) == (200, {"a": 1})
+        stream = await post("notes/list", ABLE, tag="a", limit=1)
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        messages = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: {")]
+        assert [each.get("method") for each in messages] == [CHANGED, None]
+        assert messages[1]["result"]["notes"] == ["a"]
