@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.actors.tasks.stateless_client import ABLE, StatelessClient
+from tests.actors.tasks.stateless_client import ABLE, StatelessClient, asking, ended
 
 from greenroom import Accepted, Context, Message, PeerError, Server, Settings
 from greenroom.actors.server_questions import Declined, Question
@@ -274,6 +274,21 @@ async def test_answers_that_no_state_can_carry_end_the_call() -> None:
         result = await client.result("tools/call", **CALL, inputResponses={"who": long})
         assert result["isError"]
         assert "put their id in state=" in result["content"][0]["text"]
+
+
+async def test_a_handler_of_a_task_asks_in_its_task_and_runs_again_there() -> None:
+    server = Server("late")
+
+    @server.tool(task_support="required")
+    async def late(ctx: Context) -> str:
+        return str(ctx.answers.require(NAME))
+
+    async with server.started() as company:
+        client = StatelessClient(company)
+        id = await client.start("late")
+        assert list(await asking(client, id)) == ["who"]
+        await client.result("tasks/update", taskId=id, inputResponses={"who": ADA})
+        assert text_of((await ended(client, id))["result"]) == "Accepted(value=Traveller(name='Ada'))"
 
 
 # --- the handshake era
