@@ -22,7 +22,7 @@ from greenroom.protocol.pagination import page, read_cursor
 from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.transports.open_connections import address_of, host_in, is_proxied, source_of
 
-from .settings import server_info
+from .settings import cache_members, server_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -223,6 +223,8 @@ class _SortedList(NamedTuple):
 
     keys: list[str]
     wires: list[Any]
+    is_partial: bool
+    """Whether entries of this kind need scopes, so that other callers may see another list."""
     pages: dict[int, msgspec.Raw]
     """Encoded pages, by their first index; at most one for each item."""
 
@@ -268,7 +270,8 @@ def list_answer(listing: Listing) -> Callable[[Catalogue, Mapping[str, Any], Set
         if following is not None:
             result["nextCursor"] = following
         if facts.dialect.is_stateless:
-            result = facts.dialect.finish(listing.method, result, server_info(settings))
+            hint = cache_members(settings, listing.method, private=whole.is_partial)
+            result = facts.dialect.finish(listing.method, result, server_info(settings), hint)
         encoded = msgspec.Raw(encode(result))
         # Pages are kept encoded, as `msgspec.Raw`, which is copied into the reply: encoding fifty tools for each client
         # would hold up the session's loop. Only pages that begin where this snapshot's own cursors do are kept.
@@ -287,7 +290,8 @@ def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) ->
         entries: list[Any] = sorted(seen, key=listing.key)
         wires = [_wire_of(entry, facts.dialect) for entry in entries]
         fitted = downgrade(listing.method, {listing.member: wires}, facts.version)
-        kept = _SortedList([listing.key(entry) for entry in entries], fitted[listing.member], {})
+        is_partial = any(getattr(entry, "scopes", ()) for entry in catalogue.all(listing.kind).values())
+        kept = _SortedList([listing.key(entry) for entry in entries], fitted[listing.member], is_partial, {})
         if len(catalogue.pages) < _MAX_CACHED_LISTS:
             catalogue.pages[key] = kept
     whole: _SortedList = kept

@@ -6,40 +6,28 @@ entry that was built can be called, listed and encoded.
 
 from __future__ import annotations
 
-import inspect
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from inspect import cleandoc
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Final,
-    Literal,
-    TypeAlias,
-    TypeGuard,
-    cast,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeGuard, cast, get_args
 
 import msgspec
 
 from greenroom.protocol import docstrings
+from greenroom.protocol.cache_hints import BadCache, check_cache
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
-from greenroom.protocol.function_parameters import MISSING, BadHint, default_problem, docstring_of, parameters_of
+from greenroom.protocol.function_parameters import BadHint, docstring_of
 from greenroom.protocol.handler_results import return_schema_of, schema_under_result
 from greenroom.protocol.jsonrpc import encode, is_object
 from greenroom.protocol.methods import explain
 from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan_of
-from greenroom.protocol.type_schemas import arguments_of, convert_json, filled_arguments, schema_of
+from greenroom.protocol.type_schemas import schema_of
 from greenroom.protocol.uri_templates import BadTemplate, UriTemplate
-from greenroom.protocol.validation_errors import Mismatch, ProblemReason, ValidationProblem
 
 from .apps import APP_SCHEME, APP_TYPE, AppView, app_of
+from .argument_binders import Binder, DictBinder, TextBinder, binder_of, function_parameters, text_binder_of
 from .catalogue import RegistrationError
 from .handler_options import (
     CompletionOptions,
@@ -53,12 +41,11 @@ from .handler_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from greenroom.protocol.function_parameters import Parameter
     from greenroom.protocol.handler_results import ReturnSchema
     from greenroom.protocol.mirrored_headers import HeaderPlan
-    from greenroom.protocol.type_schemas import FunctionArguments
     from greenroom.protocol.validation import Validator
 
     from .apps import App
@@ -110,6 +97,8 @@ class ResourceEntry:
     scopes: tuple[str, ...] = ()
     contents_meta: Mapping[str, Any] | None = None
     """The `_meta` of all its contents."""
+    cache: Mapping[str, Any] | None = None
+    """The cache hints of what is read, as members of the result."""
 
     def listed_as(self, wire: Mapping[str, Any]) -> ResourceEntry:
         """The same entry, shown in lists as this."""
@@ -129,6 +118,8 @@ class TemplateEntry:
     wire: Mapping[str, Any]
     binder: TextBinder | DictBinder
     scopes: tuple[str, ...] = ()
+    cache: Mapping[str, Any] | None = None
+    """The cache hints of what is read, as members of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +242,7 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
             f"{what}: {options.uri!r} is not a URI: write it with a scheme, like config://app; one with {{variables}} is a template"
         )
     handler = handler_of(what, function, options)
-    parameters = _parameters(function, handler.context)
+    parameters = function_parameters(function, handler.context)
     binder = text_binder_of(what, function, handler.context)
     whole = next(iter(parameters), None) if isinstance(binder, DictBinder) else None
     needed = [each.name for each in parameters.values() if each.default is each.empty and each.name != whole]
@@ -271,7 +262,8 @@ def resource_entry(name: Any, function: Callable[..., Any], options: ResourceOpt
     )
     wire, scopes = listed_form(what, definition), scopes_of(what, options)
     meta = None if shown is None else {"ui": shown}
-    return ResourceEntry(name, handler, options.uri, mime_type, wire, whole, scopes, meta)
+    cache = _cache_of(what, options.cache, scopes)
+    return ResourceEntry(name, handler, options.uri, mime_type, wire, whole, scopes, meta, cache)
 
 
 def _view_of(what: str, options: ResourceOptions, handler: Handler) -> tuple[str | None, dict[str, Any] | None]:
@@ -288,6 +280,15 @@ def _view_of(what: str, options: ResourceOptions, handler: Handler) -> tuple[str
     if handler.pool is not None:
         raise RegistrationError(f"{what}: a resource with a view runs in this process: leave out isolation")
     return APP_TYPE, options.view.to_wire()
+
+
+def _cache_of(what: str, cache: object, scopes: Sequence[str]) -> Mapping[str, Any] | None:
+    """The cache hints of a resource, as members of its result."""
+    try:
+        hint = check_cache(f"{what}: cache", cache, scopes)
+    except BadCache as error:
+        raise RegistrationError(str(error)) from None
+    return None if hint is None else hint.to_wire()
 
 
 def template_entry(name: Any, function: Callable[..., Any], options: TemplateOptions) -> TemplateEntry:
@@ -322,7 +323,8 @@ def template_entry(name: Any, function: Callable[..., Any], options: TemplateOpt
         **_listed_fields(what, function, options),
     )
     wire, scopes = listed_form(what, definition), scopes_of(what, options)
-    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder, scopes)
+    cache = _cache_of(what, options.cache, scopes)
+    return TemplateEntry(name, handler, options.uri_template, template, options.mime_type, wire, binder, scopes, cache)
 
 
 def prompt_entry(name: Any, function: Callable[..., Any], options: PromptOptions | None = None) -> PromptEntry:
@@ -351,7 +353,7 @@ def completion_entry(
             'or ("resource_template", its URI template, a variable)'
         )
     handler = handler_of(what, function, options)
-    parameters = _parameters(function, handler.context)
+    parameters = function_parameters(function, handler.context)
     needed = [each.name for each in parameters.values() if each.default is each.empty]
     if len(needed) > 1:
         raise RegistrationError(
@@ -464,7 +466,6 @@ def _listed_fields(
 
 
 __all__ = [
-    "OBJECT_SCHEMA",
     "CatalogueEntry",
     "CompletionEntry",
     "PromptEntry",
@@ -549,165 +550,3 @@ def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
         if not isinstance(each, str) or not _SCOPE.fullmatch(each):
             raise RegistrationError(f"{what}: a scope is a word without blanks, quotes or backslashes, not {each!r}")
     return scopes
-
-
-# --- Binders: from the arguments that a peer sends to the function's arguments, one class for each style of handler.
-# A binder is built at registration, and refuses functions that could never be called. `bind` runs at each call, and
-# raises `Mismatch` with every problem.
-
-OBJECT_SCHEMA: Final[Mapping[str, Any]] = {"type": "object"}
-"""The schema that accepts any object."""
-_DICT_PARAMETER_NAMES: Final = frozenset({"args", "arguments", "params"})
-"""The names of a single parameter that takes all arguments as a dict."""
-_DICT_TYPES: Final = frozenset({dict, Mapping, MutableMapping})
-_MISSING: Final = ProblemReason("is missing", "missing_required")
-_UNKNOWN: Final = ProblemReason("there is no such argument", "unexpected_property")
-
-
-class DictBinder:
-    """`def tool(args)`: all arguments in one dict. In a tool, `args: dict` is an ordinary argument, as in other libraries."""
-
-    def __init__(self, name: str, schema: Mapping[str, Any] = OBJECT_SCHEMA) -> None:
-        """`name` is the parameter."""
-        self._name = name
-        self.schema = schema
-
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A new dict, which the function may change."""
-        return {self._name: dict(arguments)}
-
-
-class KeywordBinder:
-    """`def tool(city, days=3)` with a handwritten schema: arguments by name, not converted."""
-
-    def __init__(self, parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any]) -> None:
-        """`parameters` are the function's, without the context.
-
-        Raises `BadHint` for a default that only makes sense with a schema from hints.
-        """
-        self.schema = schema
-        for each in parameters.values():
-            if why := default_problem(each.default):
-                raise BadHint(f"{each.name}: its default is {why}")
-        kinds = {each.kind for each in parameters.values()}
-        self._open = inspect.Parameter.VAR_KEYWORD in kinds
-        named = [each for each in parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        self._names = frozenset(each.name for each in named)
-        self._required = [each.name for each in named if each.default is MISSING]
-
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments. Raises `Mismatch` that names each missing and each unknown one."""
-        missing = [name for name in self._required if name not in arguments]
-        unknown = [] if self._open else [name for name in arguments if name not in self._names]
-        if missing or unknown:
-            raise Mismatch(
-                [ValidationProblem((name,), _MISSING) for name in missing]
-                + [ValidationProblem((name,), _UNKNOWN) for name in unknown]
-            )
-        return dict(arguments)
-
-
-class TextBinder:
-    """Prompts and template variables, which peers send as texts.
-
-    A parameter with another hint gets the value that the text stands for.
-    """
-
-    def __init__(self, parameters: Collection[Parameter]) -> None:
-        self.parameters = {each.wire: each for each in parameters}
-        self._typed = {each.wire: each.hint for each in parameters if each.hint not in (str, Any, MISSING)}
-        self._required = [each.wire for each in parameters if each.required]
-        self.schema = OBJECT_SCHEMA
-
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, converted where the hint is no text: "3", "true", "[1, 2]"."""
-        problems = [ValidationProblem((name,), _MISSING) for name in self._required if name not in arguments]
-        bound: dict[str, Any] = {}
-        for name, value in arguments.items():
-            if name not in self.parameters:
-                problems.append(ValidationProblem((name,), _UNKNOWN))
-                continue
-            try:
-                bound[name] = _from_text(self._typed[name], value) if name in self._typed else value
-            except Mismatch as error:
-                problems += [ValidationProblem((name, *each.path), each.reason) for each in error.errors]
-        if problems:
-            raise Mismatch(problems)
-        return filled_arguments(self.parameters.values(), bound)
-
-
-def _from_text(hint: Any, text: Any) -> Any:
-    """The value of the text: the text itself if the hint accepts it, else the JSON that it holds."""
-    from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - who takes texts never loads them
-    from greenroom.protocol.jsonrpc import decode  # noqa: PLC0415 - same
-
-    try:
-        return convert_json(hint, text)
-    except Mismatch:
-        try:
-            value = decode(str(text).encode())
-        except RemoteProtocolError:
-            value = text
-        return convert_json(hint, value)
-
-
-Binder: TypeAlias = "DictBinder | KeywordBinder | TextBinder | FunctionArguments"
-
-
-def binder_of(function: Callable[..., Any], context: str | None, schema: Mapping[str, Any] | None) -> Binder:
-    """The binder of a tool. `context` is the parameter that gets the context, `schema` the handwritten one."""
-    parameters = _parameters(function, context)
-    whole = _dict_parameter(parameters, schema)
-    if whole is not None and (schema is not None or parameters[whole].annotation is MISSING):
-        return DictBinder(whole, OBJECT_SCHEMA if schema is None else schema)
-    if schema is None:
-        return arguments_of(function, () if context is None else (context,))
-    for each in parameters.values():
-        if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL):
-            raise BadHint(f"{each} cannot be given by name, and arguments come by name: take it by its name")
-    return KeywordBinder(parameters, schema)
-
-
-def text_binder_of(what: str, function: Callable[..., Any], context: str | None) -> TextBinder | DictBinder:
-    """The binder of a prompt, or of a template's variables."""
-    try:
-        whole = _dict_parameter(_parameters(function, context), None)
-        return (
-            TextBinder(parameters_of(function, () if context is None else (context,)))
-            if whole is None
-            else DictBinder(whole)
-        )
-    except BadHint as error:
-        raise RegistrationError(f"{what}: {error}") from error
-
-
-def _parameters(function: Callable[..., Any], context: str | None) -> dict[str, inspect.Parameter]:
-    """The function's parameters, without its context."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError) as error:
-        raise RegistrationError(
-            f"the parameters of {function!r} cannot be read ({error}): wrap it in a function"
-        ) from None
-    return {name: each for name, each in signature.parameters.items() if name != context}
-
-
-def _dict_parameter(parameters: Mapping[str, inspect.Parameter], schema: Mapping[str, Any] | None) -> str | None:
-    """The one parameter that takes all arguments as a dict, if the function is written so."""
-    if len(parameters) != 1:
-        return None
-    ((name, only),) = parameters.items()
-    if only.kind not in (only.POSITIONAL_ONLY, only.POSITIONAL_OR_KEYWORD, only.KEYWORD_ONLY):
-        return None
-    if not _takes_a_dict(only.annotation):
-        return None
-    by_hand = schema is not None and name not in schema.get("properties", {})
-    return name if name in _DICT_PARAMETER_NAMES or by_hand else None
-
-
-def _takes_a_dict(hint: Any) -> bool:
-    if hint is MISSING or hint is Any:
-        return True
-    if isinstance(hint, str):
-        return hint.partition("[")[0].rpartition(".")[2] in ("Any", "dict", "Dict", "Mapping", "MutableMapping")
-    return (get_origin(hint) or hint) in _DICT_TYPES if isinstance(hint, Hashable) else False

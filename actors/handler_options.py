@@ -25,6 +25,8 @@ from .pools.pool_options import Pool
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from greenroom.protocol.cache_hints import Cache
+
     from .apps import App, AppView
 
 _numbers: Final = count(1)
@@ -269,7 +271,7 @@ class ToolOptions(ListedOptions):
 class ResourceOptions(ListedOptions):
     """The options of a resource. Clients read it by its `uri`; `mime_type` is for results that name none.
 
-    `view` is how a host shows it, if it is the document of an app.
+    `view` is how a host shows it, if it is the document of an app; `cache` is how long clients may keep what they have read.
     """
 
     uri: str
@@ -277,16 +279,18 @@ class ResourceOptions(ListedOptions):
     annotations: Any = None
     size: int | None = None
     view: AppView | None = None
+    cache: Cache | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions(ListedOptions):
-    """The options of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`."""
+    """The options of a resource template. `segments=True` keeps every bare `{variable}` from matching a `/`; `cache` is as for a resource."""
 
     uri_template: str
     mime_type: str | None = None
     annotations: Any = None
     segments: bool = False
+    cache: Cache | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from greenroom.errors import GreenroomError, suggests
+from greenroom.protocol.cache_hints import BadCache, Cache, check_caches
 from greenroom.protocol.definitions import Implementation
 from greenroom.protocol.sealing import KeyRing
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
@@ -117,6 +118,9 @@ class Settings:
     task_poll: float = 1.0
     """The poll interval that peers are asked to keep."""
 
+    cache: Cache | Mapping[str, Cache] | None = None
+    """How long clients of the stateless era may keep lists and the description of the server: one hint for all, or hints by method."""
+
     log_level: LogLevel = "info"
     """The level of a session that has set none."""
     page_size: int = 50
@@ -148,6 +152,10 @@ class Settings:
             kind = _KINDS.get(each.name)
             if kind is not None:
                 _check(each.name, getattr(self, each.name), kind)
+        try:
+            check_caches("cache", self.cache)
+        except BadCache as error:
+            raise BadSetting("cache", self.cache, f"as its error says: {error}") from None
         if self.log_level not in LOG_LEVELS:
             raise BadSetting("log_level", self.log_level, "one of " + ", ".join(LOG_LEVELS))
         if self.crashes not in ("tool", "protocol"):
@@ -247,3 +255,9 @@ def _server_info(settings: Settings) -> dict[str, Any]:
         website_url=settings.website_url,
         icons=settings.icons,
     ).to_wire()
+
+
+def cache_members(settings: Settings, method: str, *, private: bool = False) -> dict[str, Any] | None:
+    """The cache hints of a list, or of the server's description; None where none were given."""
+    cache = check_caches("cache", settings.cache).get(method)
+    return None if cache is None else cache.to_wire(private=private)

@@ -10,6 +10,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.protocol.cache_hints import NO_HINT, BadCache, check_cache
 from greenroom.protocol.content import Contents
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import ErrorCode, McpError
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from os import PathLike
 
+    from greenroom.protocol.cache_hints import Cache
+
     from .catalogue_entries import ResourceEntry
     from .context import Context
     from .server_registry import RegistrationMethods
@@ -43,19 +46,26 @@ class Skills(Extension):
     """The skills in some folders: ``Server(extensions=[Skills("path/to/skills")])``, or ``server.skills("path/to/skills")``."""
 
     def __init__(
-        self, *folders: str | PathLike[str], scopes: Collection[str] = (), refresh: float = 1.0, ttl: float = 0.0
+        self,
+        *folders: str | PathLike[str],
+        scopes: Collection[str] = (),
+        refresh: float = 1.0,
+        cache: Cache | None = None,
     ) -> None:
         """Every folder with a `SKILL.md`, at any depth, is a skill: `skill://its/path/SKILL.md`. A folder that has one itself is one skill.
 
-        The folders are looked at again at most every `refresh` seconds, when they are asked for. `ttl` tells clients of the stateless era how many seconds they
-        may take an entry for current. With `scopes`, only callers that were granted all of them see the skills. Raises `BadSkill`.
+        The folders are looked at again at most every `refresh` seconds, when they are asked for. `cache` is how long clients of the stateless era may keep
+        entries and files. With `scopes`, only callers that were granted all of them see the skills. Raises `BadSkill`.
         """
         super().__init__(SKILLS_ID, settings={"directoryRead": True}, requires_client=False)
-        given: dict[str, Any] = {"refresh": refresh, "ttl": ttl}
-        for name, value in given.items():
-            if type(value) not in (int, float) or not 0 <= value < _FOREVER:
-                raise RegistrationError(f"skills: {name} must be 0 or more seconds, not {value!r}")
-        self._hint = {"ttlMs": round(ttl * 1000), "cacheScope": "private"}
+        seconds: Any = refresh
+        if type(seconds) not in (int, float) or not 0 <= seconds < _FOREVER:
+            raise RegistrationError(f"skills: refresh must be 0 or more seconds, not {refresh!r}")
+        try:
+            check_cache("skills: cache", cache, scopes)
+        except BadCache as error:
+            raise RegistrationError(str(error)) from None
+        self._cache = cache
         self._scopes = tuple(scopes)
         self._folder = SkillFolder(folders, refresh)
         self._lock = threading.Lock()
@@ -69,7 +79,10 @@ class Skills(Extension):
         """Register the files: each `SKILL.md` as a resource, and a template for all others."""
         self._registry = registry
         options = TemplateOptions(
-            uri_template="skill://{+path}", description="The files of the skills.", scopes=self._scopes
+            uri_template="skill://{+path}",
+            description="The files of the skills.",
+            scopes=self._scopes,
+            cache=self._cache,
         )
         registry.register_resource_template("skills", self._read, options, replace=False)
         self._snapshot()
@@ -91,7 +104,7 @@ class Skills(Extension):
 
     def _entry(self, skill: Skill) -> ResourceEntry:
         """A `SKILL.md` in the list of resources. It is registered by its URI, as two skills may have one name."""
-        options = ResourceOptions(uri=skill.uri, mime_type=MARKDOWN_TYPE, scopes=self._scopes)
+        options = ResourceOptions(uri=skill.uri, mime_type=MARKDOWN_TYPE, scopes=self._scopes, cache=self._cache)
         entry = resource_entry(skill.uri, partial(self._contents, skill.uri), options)
         return entry.listed_as(_resource_of(skill))
 
@@ -157,7 +170,9 @@ class Skills(Extension):
 
     def _hinted(self, result: dict[str, Any], ctx: Context) -> dict[str, Any]:
         """The result, with cache hints where the revision has them."""
-        return {**result, **self._hint} if dialect_of(ctx.protocol_version).is_stateless else result
+        if not dialect_of(ctx.protocol_version).is_stateless:
+            return result
+        return {**result, **(NO_HINT if self._cache is None else self._cache.to_wire())}
 
 
 _FOREVER: Final = 10.0**9

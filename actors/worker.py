@@ -373,7 +373,9 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
         result = await build_result(
             exact.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
         )
-        return result if exact.contents_meta is None else _with_contents_meta(result, exact.contents_meta)
+        if exact.contents_meta is not None:
+            result = _with_contents_meta(result, exact.contents_meta)
+        return _with_cache(job, result, exact.cache)
     found = catalogue.matching(uri)
     if found is None:
         raise unknown_resource(uri)
@@ -389,9 +391,15 @@ async def read_resource(job: Job, ctx: Context) -> dict[str, Any]:
     key = ("resource_template", entry.name)
     value = await call_handler(entry.handler, ctx, arguments, services.bulkheads, key, quota_key_of_job(job))
     more = (uri, entry.mime_type)
-    return await build_result(
+    result = await build_result(
         entry.handler, services.bulkheads, key, quota_key_of_job(job), resource_contents, value, *more
     )
+    return _with_cache(job, result, entry.cache)
+
+
+def _with_cache(job: Job, result: dict[str, Any], cache: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The result with its cache hints, in the era that has them."""
+    return result if cache is None or not job.facts.dialect.is_stateless else {**result, **cache}
 
 
 def _with_contents_meta(result: dict[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:

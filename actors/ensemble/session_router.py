@@ -211,7 +211,9 @@ class _SessionAndTasks:
         if self.channel is None and request.method in _OF_ONE_TASK:
             if self._confirm is not None:
                 await self._confirm()  # the node that has the task may be another, which does not know the session
-            answer = await self._router.about_task(self._peer, request, self.version or LATEST_DIALECT.version, self._at, quiet)
+            answer = await self._router.about_task(
+                self._peer, request, self.version or LATEST_DIALECT.version, self._at, quiet
+            )
             if answer is not None:
                 return answer
         return await self._session.request(request, quiet)

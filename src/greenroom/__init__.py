@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from greenroom.actors.task_store import TaskStoreError as TaskStoreError
     from greenroom.actors.task_store_sqlite import SqliteTasks as SqliteTasks
     from greenroom.actors.worker_interfaces import Hooks as Hooks
+    from greenroom.protocol.cache_hints import Cache as Cache
     from greenroom.protocol.content import Audio as Audio
     from greenroom.protocol.content import Contents as Contents
     from greenroom.protocol.content import Embedded as Embedded
@@ -158,6 +159,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.errors": "ConfigError GreenroomError",
     "greenroom.host": "Host",
     "greenroom.mcp_server": "McpServer completion prompt resource tool",
+    "greenroom.protocol.cache_hints": "Cache",
     "greenroom.protocol.content": "Audio Contents Embedded Image ResourceLink Text ToolResult ToolUse "
     "audio blob_resource embedded image resource_link text text_resource",
     "greenroom.protocol.definitions": "Annotations Icon Prompt PromptArgument Resource ResourceTemplate Tool "

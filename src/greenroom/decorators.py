@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from greenroom.actors.apps import AppView
     from greenroom.actors.catalogue import Catalogue, CatalogueRef, Kind
     from greenroom.actors.handler_options import Isolation, TaskSupport
+    from greenroom.protocol.cache_hints import Cache
 
 F = TypeVar("F", bound="Callable[..., Any]")
 NameOrFunction = TypeVar(
@@ -278,6 +279,7 @@ class ResourceKeywords(ListingKeywords, total=False):
     size: int | None
     view: AppView | None
     segments: bool
+    cache: Cache | None
 
 
 class PromptKeywords(ListingKeywords, total=False):

@@ -72,7 +72,7 @@ class McpServer:
                 raise RegistrationError(f"{cls.__name__}.{name} answers requests, so it must be `async def`")
 
     @classmethod
-    def server(
+    def server(  # noqa: PLR0913 - as for `Server`
         cls,
         init_arg: Any = None,
         *,

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from greenroom.actors.thespian_guests.guest_listener import GuestListener
     from greenroom.actors.worker_interfaces import WorkerServices
     from greenroom.auth.auth_info import AuthProvider
+    from greenroom.protocol.cache_hints import Cache
     from greenroom.supervision import ChildSpec, Node
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.interfaces import SessionRouter
@@ -114,6 +115,7 @@ class Server(Decorators):
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
         extensions: Sequence[Extension] = (),
+        cache: Cache | Mapping[str, Cache] | None = None,
     ) -> None:
         """`settings` has all settings; arguments given beside it take precedence. `hooks` are called for sessions.
 
@@ -123,7 +125,7 @@ class Server(Decorators):
         Lookups in the company's registry wait for `wait_for`: the name of a process, an event, or any awaitable. Tasks are lost when the program
         ends, unless a `task_store` keeps them: `SqliteTasks("tasks.db")`.
 
-        `extensions` add methods to the protocol: see `Extension`.
+        `extensions` add methods to the protocol: see `Extension`. `cache` is how long clients may keep lists: `Cache(60)`, or hints by method.
         """
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise ConfigError(f"settings must be Settings(…), not {settings!r}")
@@ -135,6 +137,7 @@ class Server(Decorators):
             )
         check_store(task_store)
         fields: dict[str, Any] = {"name": name, "version": version, "title": title, "instructions": instructions}
+        fields["cache"] = cache
         given = {word: value for word, value in fields.items() if value is not None}
         self.settings = replace(settings or Settings(), **given)
         self._auth_gate = auth_gate_of(auth, required_scopes)
@@ -228,12 +231,16 @@ class Server(Decorators):
         extension.attach(self.registry)
 
     def skills(
-        self, *folders: str | PathLike[str], scopes: Collection[str] = (), refresh: float = 1.0, ttl: float = 0.0
+        self,
+        *folders: str | PathLike[str],
+        scopes: Collection[str] = (),
+        refresh: float = 1.0,
+        cache: Cache | None = None,
     ) -> None:
         """Serve the skills in these folders: each folder with a `SKILL.md` is one, and all its files are resources. See `Skills`."""
         from greenroom.actors.skills import Skills  # noqa: PLC0415 - few servers have any
 
-        self.extend(Skills(*folders, scopes=scopes, refresh=refresh, ttl=ttl))
+        self.extend(Skills(*folders, scopes=scopes, refresh=refresh, cache=cache))
 
     # --- running
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from .cache_hints import CACHEABLE, NO_HINT
 from .envelope import SERVER_INFO_KEY
 from .errors import ErrorCode, McpError
 from .jsonrpc import is_object
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
 
     from .methods import Method, PeerSide
 
-CACHEABLE: Final = frozenset(
-    {
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-    }
-)
-"""The methods of the stateless era whose complete results carry cache hints."""
-_NO_HINT: Final[Mapping[str, Any]] = {"ttlMs": 0, "cacheScope": "private"}
 _RESERVED_CODES: Final = range(-32099, -31999)
 _STATELESS_CODES: Final = frozenset(
     {
@@ -82,7 +71,7 @@ class Dialect:
         if type(data := finished.get("structuredContent")) is UnderResult:
             finished["structuredContent"] = data["result"]
         if method in CACHEABLE and finished["resultType"] == "complete":
-            finished = {**(_NO_HINT if hint is None else hint), **finished}
+            finished = {**(NO_HINT if hint is None else hint), **finished}
         if method == "tools/list":
             finished["tools"] = [_without_execution(tool) for tool in finished["tools"]]
         if server_info is not None:
