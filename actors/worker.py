@@ -127,6 +127,10 @@ async def execute_job(job: Job) -> None:
         job.session.send(ending)  # queued behind the task's earlier messages
 
 
+_AGAIN_LATER: Final = 1.0
+"""Seconds before a handler that has ended without a question runs again. In the stateless era its client decides that."""
+
+
 async def _next_round(job: Job, ctx: Context, answer: MethodHandler, required: InputRequired) -> Any:
     """The result of a handler that has ended with questions.
 
@@ -136,6 +140,8 @@ async def _next_round(job: Job, ctx: Context, answer: MethodHandler, required: I
         if job.input is not None and job.task is None:
             return job.input.asking_result(required, required.answers or ctx.answers.recorded)
         responses: dict[str, dict[str, Any]] = {}
+        if not required.questions:
+            await asyncio.sleep(_AGAIN_LATER)
         for question in required.questions:
             responses[question.key] = await ctx.request(question.method, question.params, key=question.key)
         ctx.bring(ctx.answers.with_responses(responses), required.state)

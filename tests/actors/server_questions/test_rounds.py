@@ -304,6 +304,15 @@ async def test_a_session_is_asked_while_the_call_goes_on() -> None:
     assert runs == [("book", None), ("book", {"day": "monday"}), ("book", "second")]
 
 
+async def test_a_handler_that_ends_with_a_state_alone_runs_again_a_little_later() -> None:
+    server = traveller_server([])
+    async with server.started() as company, WireProbe(company) as probe:
+        begun = asyncio.get_running_loop().time()
+        result = await probe.request("tools/call", {"name": "later", "arguments": {}})
+        assert result["content"][0]["text"] == "now: 1"
+        assert asyncio.get_running_loop().time() - begun == pytest.approx(1.0, abs=0.1)
+
+
 async def test_a_session_without_the_capability_gets_its_error() -> None:
     server = traveller_server([])
     async with server.started() as company, WireProbe(company, capabilities={}) as probe:
