@@ -290,9 +290,10 @@ class CallTaskStarter:
 
         Returns the peer channel of the task; None if the client cannot follow one.
         """
-        company, exchange, key = self._company, job.session, job.key
+        company, key = self._company, job.key
+        exchange: Any = job.session  # only exchanges have jobs with a starter
         # Those of the request that waits for a reply now, which may be a later one than that of the job.
-        facts: SessionFacts = exchange.facts  # type: ignore[attr-defined]  # only exchanges have jobs with a starter
+        facts: SessionFacts = exchange.facts
         owner = _task_owner(company, self._request, facts, self._entry)
         if owner is None:
             return None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from greenroom.actors.company import Company
 
+    from .task_server import TaskServer
+
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 MISSING: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
 """What the error for an undeclared extension asks for."""
@@ -81,6 +83,11 @@ class StatelessClient:
         return await self.result("tasks/get", taskId=id)
 
 
+def use_store(company: Company, store: Any) -> None:
+    """Have the company keep its tasks there."""
+    company.tasks.store = store
+
+
 class HeldStore:
     """A store in which nothing is safe before it is released."""
 
@@ -106,6 +113,7 @@ class HeldStore:
 
 async def ended(client: StatelessClient, id: str) -> dict[str, Any]:
     """The task, once it has ended."""
+    task: dict[str, Any] = {}
     for _ in range(400):
         task = await client.get(id)
         if task["status"] not in ("working", "input_required"):
@@ -116,6 +124,7 @@ async def ended(client: StatelessClient, id: str) -> dict[str, Any]:
 
 async def asking(client: StatelessClient, id: str, questions: int = 1) -> dict[str, Any]:
     """The open questions of the task, once there are so many."""
+    task: dict[str, Any] = {}
     for _ in range(400):
         task = await client.get(id)
         if len(task.get("inputRequests", ())) == questions:
@@ -129,3 +138,15 @@ async def asking(client: StatelessClient, id: str, questions: int = 1) -> dict[s
 def named(name: str) -> dict[str, Any]:
     """The answer to a form."""
     return {"action": "accept", "content": {"name": name}}
+
+
+def register_two(stage: TaskServer) -> None:
+    """Register a tool that asks two questions at once, and then a third."""
+
+    @stage.server.tool(task_support="optional")
+    async def two(ctx: Any) -> str:
+        form = {"type": "object", "properties": {"name": {"type": "string"}}}
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(ctx.elicit(question, form)) for question in ("first?", "second?")]
+        answers: list[Any] = [*(each.result() for each in asked), await ctx.elicit("third?", form)]
+        return " ".join(str(each.value["name"]) for each in answers)

@@ -13,7 +13,7 @@ from greenroom import Settings
 from greenroom.protocol.errors import McpError, RequestCancelled
 from greenroom.supervision import kill
 
-from .stateless_client import ABLE, MISSING, HeldStore, StatelessClient, asking, ended, named
+from .stateless_client import ABLE, MISSING, HeldStore, StatelessClient, asking, ended, named, use_store
 from .task_server import reply_to, result, running_task_server, start_task, texts, until
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 # --- T8: a question before the call is a task
 
 
-def _register_deferred(stage: TaskServer, **options: Any) -> None:
-    @stage.server.tool(**{"task_support": "required", "defer_task": True, **options})
+def _register_deferred(stage: TaskServer, support: TaskSupport = "required") -> None:
+    @stage.server.tool(task_support=support, defer_task=True)
     async def later(gate: str, ctx: Any) -> str:
         begun = await ctx.start_task()
         await stage.gate(gate).wait()
@@ -107,7 +107,7 @@ async def test_a_call_that_ends_while_its_task_is_begun_leaves_no_task() -> None
                 raise
 
         held = HeldStore(stage.company.tasks.store)
-        stage.company.tasks.store = held
+        use_store(stage.company, held)
         answer = await StatelessClient(stage.company).call("later")
         assert "timed out after 5 s" in answer["content"][0]["text"]
         held.release()
@@ -155,7 +155,7 @@ async def test_a_handler_may_answer_without_a_task_and_then_there_is_none() -> N
 @pytest.mark.row("26-T8")
 async def test_a_call_stays_one_where_its_client_cannot_follow_tasks() -> None:
     async with running_task_server() as stage:
-        _register_deferred(stage, task_support="optional")
+        _register_deferred(stage, "optional")
         stage.gate("g").set()
         answer = await StatelessClient(stage.company, capabilities=ABLE).call("later", gate="g")
         assert answer["content"][0]["text"] == "False False"
@@ -164,13 +164,21 @@ async def test_a_call_stays_one_where_its_client_cannot_follow_tasks() -> None:
         assert texts(await result(player, await start_task(player, "later", gate="g"))) == ["True True"]
 
 
+def _without_context() -> None:
+    """A handler that cannot start a task."""
+
+
+def _with_context(ctx: Any) -> None:
+    """A handler that could."""
+
+
 @pytest.mark.row("26-T8")
 async def test_a_deferred_task_needs_a_handler_that_can_start_it() -> None:
     async with running_task_server() as stage:
         with pytest.raises(Exception, match="with defer_task its handler starts the task"):
-            stage.server.tool("no_context", task_support="optional", defer_task=True)(lambda: "x")
+            stage.server.tool("no_context", task_support="optional", defer_task=True)(_without_context)
         with pytest.raises(Exception, match="with defer_task its handler starts the task"):
-            stage.server.tool("no_task", defer_task=True)(lambda ctx: "x")
+            stage.server.tool("no_task", defer_task=True)(_with_context)
 
 
 @pytest.mark.row("26-T8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,12 +14,19 @@ from greenroom.protocol.errors import ErrorCode
 from greenroom.protocol.methods import TASKS_EXTENSION
 from greenroom.supervision import kill
 
-from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, HeldStore, StatelessClient, asking, ended
+from .stateless_client import (
+    ABLE,
+    ANNE,
+    ASKED_ANNE,
+    MISSING,
+    HeldStore,
+    StatelessClient,
+    asking,
+    ended,
+    register_two,
+    use_store,
+)
 from .task_server import RELATED, running_task_server, until
-
-if TYPE_CHECKING:
-    from .task_server import TaskServer
-
 
 # --- T1: the extension is declared with each request
 
@@ -116,7 +123,7 @@ async def test_a_created_task_is_flat_and_is_there_at_once() -> None:
 async def test_a_store_that_keeps_nothing_creates_no_task() -> None:
     async with running_task_server() as stage:
         held = HeldStore(stage.company.tasks.store)
-        stage.company.tasks.store = held
+        use_store(stage.company, held)
         held.release(OSError("the disk is full"))
         error = await StatelessClient(stage.company).error("tools/call", name="wait", arguments={"gate": "x"})
         assert error["code"] == ErrorCode.INTERNAL_ERROR
@@ -146,7 +153,7 @@ async def test_a_caller_that_goes_away_before_it_has_the_id_leaves_no_task() -> 
     async with running_task_server() as stage:
         client = StatelessClient(stage.company)
         held = HeldStore(stage.company.tasks.store)
-        stage.company.tasks.store = held
+        use_store(stage.company, held)
         calling = asyncio.ensure_future(client.answer("tools/call", name="wait", arguments={"gate": "x"}))
         await until(lambda: bool(stage.server.tasks.all()))
         calling.cancel()
@@ -239,19 +246,10 @@ async def test_a_question_stands_in_the_task_until_it_is_answered() -> None:
         assert task["result"]["content"][0]["text"] == ASKED_ANNE
 
 
-def _register_two(stage: TaskServer) -> None:
-    @stage.server.tool(task_support="optional")
-    async def two(ctx: Any) -> str:
-        form = {"type": "object", "properties": {"name": {"type": "string"}}}
-        answers = await asyncio.gather(ctx.elicit("first?", form), ctx.elicit("second?", form))
-        again = await ctx.elicit("third?", form)
-        return " ".join(str(each.value["name"]) for each in (*answers, again))
-
-
 @pytest.mark.row("26-T4")
 async def test_answers_may_come_in_parts_and_keys_are_never_used_twice() -> None:
     async with running_task_server() as stage:
-        _register_two(stage)
+        register_two(stage)
         client = StatelessClient(stage.company)
         id = await client.start("two")
         both = await asking(client, id, 2)

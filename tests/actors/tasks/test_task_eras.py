@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,21 +20,8 @@ from greenroom.protocol.versions import STATELESS
 from greenroom.transports.interfaces import EncodedReply, Peer
 from greenroom.wire_probe import WireProbe
 
-from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, StatelessClient, asking, ended
+from .stateless_client import ABLE, ANNE, ASKED_ANNE, MISSING, StatelessClient, asking, ended, register_two
 from .task_server import RELATED, reply_to, result, running_task_server, start_task, status, texts, until
-
-if TYPE_CHECKING:
-    from .task_server import TaskServer
-
-
-def _register_two(stage: TaskServer) -> None:
-    @stage.server.tool(task_support="optional")
-    async def two(ctx: Any) -> str:
-        form = {"type": "object", "properties": {"name": {"type": "string"}}}
-        answers = await asyncio.gather(ctx.elicit("first?", form), ctx.elicit("second?", form))
-        again = await ctx.elicit("third?", form)
-        return " ".join(str(each.value["name"]) for each in (*answers, again))
-
 
 # --- T9: no messages, and notifications for those that listen
 
@@ -84,7 +71,7 @@ def facts_of(client: StatelessClient) -> Any:
 @pytest.mark.row("26-T9")
 async def test_a_watcher_is_told_of_each_change_and_of_the_end() -> None:
     async with running_task_server() as stage:
-        _register_two(stage)
+        register_two(stage)
         client = StatelessClient(stage.company)
         id = await client.start("two")
         both = await asking(client, id, 2)
