@@ -57,7 +57,12 @@ def _headed(member: str, text: Callable[[int], Any]) -> Callable[[int], str]:
 
 def _claimed(member: str, unit: str) -> Callable[[int], str]:
     """A proof that is signed, with this claim."""
-    return lambda size: ANN.proof("token", **{"jti": "once", "iat": 1, member: (unit * size)[:size]})
+
+    def made(size: int) -> str:
+        changes: dict[str, Any] = {"jti": "once", "iat": 1, member: (unit * size)[:size]}
+        return ANN.proof("token", **changes)
+
+    return made
 
 
 READERS = (
@@ -69,7 +74,6 @@ READERS = (
             "a wide jwk": _headed("jwk", lambda size: {f"{number}": 1 for number in range(size // 10)}),
             "a long coordinate": _headed("jwk", lambda size: {**ANN.members, "x": "A" * size}),
             "a list as a coordinate": _headed("jwk", lambda size: {**ANN.members, "x": [1] * (size // 3)}),
-            "nested lists": lambda size: base64url(b'{"jwk":' + b"[" * size) + ".e30.AAAA",
             "dots": lambda size: "a." * (size // 2),
             "another letter": lambda size: "a" * size + ",",
             **{
