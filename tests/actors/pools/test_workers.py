@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.actors.tasks.stateless_client import StatelessClient, asking, ended
 
 from greenroom.actors.company import Company
 from greenroom.actors.peer_channels import MAX_QUEUED_MESSAGES, CallChannel
@@ -223,6 +224,21 @@ async def test_two_questions_may_be_open_at_once(house: House) -> None:
     answers = {"sampling/createMessage": sampled, "roots/list": roots}
     async with house.probe(capabilities={"sampling": {}, "roots": {}}, answers=answers) as probe:
         assert text_of(await probe.call("asks_both")) == "['file:///a'] this"
+
+
+async def test_a_task_without_a_session_asks_and_ends_in_a_worker(house: House) -> None:
+    house.tool(handlers.asks_both, POOL, task_support="optional")
+    house.tool(handlers.add, POOL, task_support="optional")
+    await house.open()
+    client = StatelessClient(house.company)
+    id = await client.start("asks_both")
+    questions = await asking(client, id, 2)
+    answers = {"sampling/createMessage": sampled({}), "roots/list": roots({})}
+    responses = {key: answers[question["method"]] for key, question in questions.items()}
+    await client.result("tasks/update", taskId=id, inputResponses=responses)
+    assert text_of((await ended(client, id))["result"]) == "['file:///a'] this"
+    added = await ended(client, await client.start("add", a=1, b=2))
+    assert added["result"]["structuredContent"] == 3
 
 
 async def test_a_question_that_the_client_cannot_answer_is_the_handlers_error(house: House) -> None:
