@@ -358,6 +358,8 @@ def announced_scopes(headers: Mapping[str, str], catalogue: Catalogue) -> Sequen
     method, name = headers.get(METHOD_HEADER), headers.get(NAME_HEADER, "")
     if method is None:
         return None
+    if (extended := catalogue.method(method)) is not None:
+        return extended.scopes
     find = _ENTRY_FINDERS.get(method)
     param = NAME_PARAMS.get(method)
     if find is None or param is None or not name or len(name) > _LONGEST_NAME:

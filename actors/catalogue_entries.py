@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Type
 
 import msgspec
 
+from greenroom.auth.auth_info import OFFLINE_ACCESS
 from greenroom.protocol import docstrings
 from greenroom.protocol.cache_hints import BadCache, check_cache
 from greenroom.protocol.definitions import Prompt, PromptArgument, Resource, ResourceTemplate, Tool
@@ -549,4 +550,8 @@ def scopes_of(what: str, options: ListedOptions) -> tuple[str, ...]:
     for each in scopes:
         if not isinstance(each, str) or not _SCOPE.fullmatch(each):
             raise RegistrationError(f"{what}: a scope is a word without blanks, quotes or backslashes, not {each!r}")
+        if each == OFFLINE_ACCESS:
+            raise RegistrationError(
+                f"{what}: {each} asks for a refresh token, and no server has it as a scope: leave it out"
+            )
     return scopes

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
 
-from greenroom import ConfigError, Server
+from greenroom import ConfigError, Extension, RegistrationError, Server
 from greenroom.actors.catalogue import announced_scopes
 from greenroom.auth.auth_gate import AuthGate, ProviderChain
 from greenroom.auth.auth_info import AuthInfo, AuthRequest
@@ -78,6 +78,17 @@ def office(auth: Any, **options: Any) -> Server:
     return server
 
 
+def pages() -> Extension:
+    """An extension with a scoped method."""
+    extension = Extension("example.com/pages")
+
+    @extension.method("pages/turn", scopes=["pages"])
+    def turn(params: dict[str, Any]) -> dict[str, Any]:
+        return params
+
+    return extension
+
+
 # --- all at once
 
 
@@ -97,6 +108,7 @@ def office(auth: Any, **options: Any) -> Server:
         ("tools/call", "\x00", []),
         ("resources/read", "file://" + "a" * 2048, []),
         ("tasks/get", "change", []),
+        ("pages/turn", "change", ["pages"]),
         ("no/method", "change", []),
         ("", "", []),
         ("", "change", []),
@@ -105,7 +117,7 @@ def office(auth: Any, **options: Any) -> Server:
 async def test_a_refusal_names_the_scopes_of_the_provider_the_server_and_the_announced_operation(
     method: str, name: str, scopes: list[str]
 ) -> None:
-    server = office(resource(required_scopes=["mcp"]), required_scopes=["use"])
+    server = office(resource(required_scopes=["mcp"]), required_scopes=["use"], extensions=[pages()])
     async with server.started():
         desk = Reception(server)
         for shown, status in (({}, 401), (token("look"), 403), (token("mcp"), 403)):
@@ -229,6 +241,8 @@ def test_offline_access_is_refused_as_a_setting(word: str) -> None:
         resource(**{word: ["read", "offline_access"]})
     with pytest.raises(ConfigError, match="required_scopes must not have offline_access"):
         Server("s", auth=resource(), required_scopes=["offline_access"])
+    with pytest.raises(RegistrationError, match="offline_access asks for a refresh token"):
+        Server("s").tool("t", scopes=["read", "offline_access"])(lambda: "x")
 
 
 # --- broader scopes
