@@ -502,13 +502,21 @@ class Exchange:
             node = self._node
             self._collecting = node.loop.call_later(_COLLECT_SECONDS, self._park, context=node.context)
 
+    def forget(self) -> None:
+        """The parked call is gone: its next round finds nothing."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if not self._is_over:
+            self._end(None)
+        self._ending = None
+        self._table.release(self)
+
     def _on_parked_too_long(self) -> None:
         """No next round began in time: end the handler, and forget the call."""
         if not self._is_over:
             self._end_worker("its client did not answer in time", TIMED_OUT)
-            self._end(None)
-        self._ending = None
-        self._table.release(self)
+        self.forget()
 
     # --- the peer channel: messages to the client
 

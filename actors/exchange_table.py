@@ -434,7 +434,9 @@ class Exchanges:
         self._unstarted.pop(exchange, None)
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
-        """The supervisor has died: fail the exchanges that it had not started."""
+        """The supervisor has died, and its processes with it: forget the parked calls, and fail the exchanges that it had not started."""
+        for exchange in tuple(self._parked.values()):
+            exchange.forget()
         for exchange in tuple(self._unstarted):
             exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
 
