@@ -65,7 +65,7 @@ from .subscriptions import (
     announce_resource_updated,
     subscriptions_child,
 )
-from .task_store import MemoryTaskStore
+from .task_store import default_task_store
 from .tasks import CompanyTasks, tasks_child
 from .url_elicitations import ElicitationDone, ExpectElicitations, find_eliciting_session
 from .worker import execute_job
@@ -118,7 +118,7 @@ class Company:
         self.set_up(Settings() if settings is None else settings)
         self.key = CompanyKey.new(self.settings.name)
         self.workers: Ref[TaskSupervisor] = Ref(self.name("workers"), None)
-        self.tasks = CompanyTasks(self, MemoryTaskStore() if task_store is None else task_store)
+        self.tasks = CompanyTasks(self, default_task_store() if task_store is None else task_store)
         """The tasks, and the supervisor of their processes."""
         self.sessions: Ref[SessionSupervisor] = Ref(self.name("sessions"), None)
         self.exchanges = Exchanges(self)

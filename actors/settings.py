@@ -105,6 +105,8 @@ class Settings:
 
     max_tasks: int = 64
     """How many tasks of one owner may be unfinished at once. An owner is a principal; without authentication a session, or without one an address."""
+    max_tasks_in_all: int | None = 10_000
+    """How many tasks of all owners may be unfinished at once; None for no limit."""
     max_tasks_kept: int = 512
     """How many ended tasks are kept for each owner; the oldest go first, whatever their ttl."""
     task_bytes: int = 16 * _MIB
@@ -200,6 +202,7 @@ _KINDS: Final[Mapping[str, int]] = {
     "channel_events": _COUNT,
     "channel_bytes": _COUNT,
     "max_tasks": _COUNT,
+    "max_tasks_in_all": _COUNT_OR_NONE,
     "max_tasks_kept": _COUNT,
     "task_bytes": _COUNT,
     "task_ttl": _SECONDS,

@@ -6,7 +6,7 @@ peers may poll. Everything is called in the node's loop; a store with a thread o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from greenroom.errors import GreenroomError
 
@@ -72,14 +72,27 @@ class TaskStore(Protocol):
         """Stop until the store is opened again. Everything stored is safe when this returns."""
 
 
+DEFAULT_MAX_RECORDS: Final = 100_000
+DEFAULT_MAX_BYTES: Final = 256 * 1024 * 1024
+
+
 class MemoryTaskStore:
-    """Keeps everything for as long as the program runs."""
+    """Keeps tasks for as long as the program runs."""
 
-    __slots__ = ("_by_owner", "_records")
+    __slots__ = ("_by_owner", "_bytes", "_ended", "_records", "max_bytes", "max_records")
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_records: int | None = None, max_bytes: int | None = None) -> None:
+        """Of the tasks that have ended, the oldest go when there are more than `max_records`, or their results have more than `max_bytes`.
+
+        The newest always stays. None is no limit.
+        """
+        self.max_records = max_records
+        self.max_bytes = max_bytes
         self._records: dict[str, TaskRecord] = {}
         self._by_owner: dict[str, dict[str, TaskRecord]] = {}
+        self._ended: dict[str, int] = {}
+        """The size of each ended task, the first to end first."""
+        self._bytes = 0
 
     @property
     def durable(self) -> bool:
@@ -96,6 +109,16 @@ class MemoryTaskStore:
         """Keep the record, which is as safe as it gets."""
         self._records[record.id] = record
         self._by_owner.setdefault(record.owner, {})[record.id] = record
+        if record.terminal and record.id not in self._ended:
+            self._ended[record.id] = record.size
+            self._bytes += record.size
+            while len(self._ended) > 1 and self._is_full():
+                self.remove(next(iter(self._ended)))
+
+    def _is_full(self) -> bool:
+        return (self.max_records is not None and len(self._ended) > self.max_records) or (
+            self.max_bytes is not None and self._bytes > self.max_bytes
+        )
 
     def get(self, id: str) -> TaskRecord | None:
         """The newest record of that task."""
@@ -109,6 +132,7 @@ class MemoryTaskStore:
         """Remove a task."""
         record = self._records.pop(id, None)
         if record is not None:
+            self._bytes -= self._ended.pop(id, 0)
             mine = self._by_owner[record.owner]
             del mine[id]
             if not mine:
@@ -116,3 +140,8 @@ class MemoryTaskStore:
 
     async def close(self) -> None:
         """No-op."""
+
+
+def default_task_store() -> MemoryTaskStore:
+    """The store of a company that was given none. It is bounded: without authentication, any client may begin tasks."""
+    return MemoryTaskStore(max_records=DEFAULT_MAX_RECORDS, max_bytes=DEFAULT_MAX_BYTES)

@@ -30,7 +30,7 @@ import msgspec
 from greenroom.errors import ConfigError
 
 from .task_record import TaskRecord, belongs_to_session
-from .task_store import MemoryTaskStore, TaskStoreError
+from .task_store import DEFAULT_MAX_BYTES, DEFAULT_MAX_RECORDS, MemoryTaskStore, TaskStoreError
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -56,8 +56,8 @@ class SqliteTasks:
         self,
         path: str | os.PathLike[str],
         *,
-        max_records: int = 100_000,
-        max_bytes: int = 256 * _MIB,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
         sync: bool = True,
         patience: float = 5.0,
     ) -> None:

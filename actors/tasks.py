@@ -215,6 +215,13 @@ class CompanyTasks:
     ) -> TaskRecord:
         """Create and store the record of a new task. Raises `McpError` when its owner has too many."""
         settings = self._company.settings
+        limit = settings.max_tasks_in_all
+        if limit is not None and self._running() >= limit:
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR,
+                f"Too many tasks at once: at most {limit} of all owners may be unfinished",
+                not_executed("too_many_tasks"),
+            )
         unfinished = sum(not record.terminal for record in self.store.list(owner))
         if unfinished >= settings.max_tasks:
             raise McpError(
@@ -237,6 +244,12 @@ class CompanyTasks:
         )
         self.save(record)
         return record
+
+    def _running(self) -> int:
+        """How many tasks have a process, read without asking their supervisor."""
+        process = current_node().named(self._company.name("task_processes"))
+        supervisor = None if process is None else process.behaviour
+        return len(supervisor) if isinstance(supervisor, TaskProcessSupervisor) else 0
 
     def start_process(
         self, record: TaskRecord, spec: TaskSpec | None, origin: Ref[Any] | None, *, announces: bool = True

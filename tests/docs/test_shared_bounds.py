@@ -36,7 +36,7 @@ FIGURES = {
     ),
     "Threads of one tool": (Settings().tool_threads, Settings().principal_threads),
     "Calls that wait for a pool": (Pool().queue,),
-    "Tasks |": (Settings().max_tasks, Settings().max_tasks_kept),
+    "Tasks |": (Settings().max_tasks_in_all, Settings().max_tasks, Settings().max_tasks_kept),
     "Announcements of changes": (MAILBOX_LIMIT,),
     "Credential checks": (auth_gate.CHECKS_AT_ONCE, auth_gate.MOST_WAITING),
     "Password hashes": (basic.HASHES_AT_ONCE, basic.MOST_QUEUED),

@@ -159,6 +159,7 @@ SERVE_OPTIONS: Final[Sequence[CommandOption]] = (
     _work("channel-events", "messages that may wait for the reader of stdout (4096)", **_count),
     _work("channel-bytes", "bytes of these messages (16 MiB)", **_bytes),
     _work("max-tasks", "unfinished tasks of one owner (64)", **_count),
+    _work("max-tasks-in-all", "unfinished tasks of all owners (10000)", **_count, unset=_no_limit),
     _work("max-tasks-kept", "finished tasks kept for one owner (512)", **_count),
     _work("task-bytes", "bytes of the results of these tasks (16 MiB)", **_bytes),
     _work("task-ttl", "how long a finished task is kept (3600)", **_seconds),

@@ -10,8 +10,12 @@ import pytest
 
 from greenroom import Settings
 from greenroom.actors.settings import BadSetting
+from greenroom.actors.task_store import MemoryTaskStore
 from greenroom.transports.interfaces import Peer
 
+from .stateless_client import StatelessClient, ended
+from .task_records import ended as ended_record
+from .task_records import record
 from .task_server import reply_to, result, running_task_server, start_task, status, until
 
 HOUR = 3600
@@ -147,3 +151,47 @@ def test_limits_are_numbers(name: str) -> None:
     wrong: dict[str, Any] = {name: 0}
     with pytest.raises(BadSetting, match=name):
         replace(Settings(), **wrong)
+
+
+async def test_there_is_a_limit_for_the_tasks_of_all_owners() -> None:
+    async with running_task_server(Settings(max_tasks=2, max_tasks_in_all=3)) as stage:
+        ada, bob = (StatelessClient(stage.company, Peer("test", principal=name)) for name in ("ada", "bob"))
+        await ada.start("wait", gate="a")
+        await ada.start("wait", gate="a")
+        id = await bob.start("wait", gate="b")
+        error = await bob.error("tools/call", name="wait", arguments={"gate": "b"})
+        assert error["message"] == "Too many tasks at once: at most 3 of all owners may be unfinished"
+        assert error["data"] == {"reason": "too_many_tasks", "maybe_done": False}
+        stage.gate("b").set()
+        await ended(bob, id)
+        await bob.start("wait", gate="b")  # the place is free
+
+
+def test_a_store_in_memory_keeps_so_many_records_and_bytes_and_the_newest_always() -> None:
+    store = MemoryTaskStore(max_records=2, max_bytes=100)
+    works = record(owner="bob")
+    store.put(works)
+    kept = [ended_record(record(owner=f"owner {number}"), "x" * 30) for number in range(3)]
+    for each in kept:
+        store.put(each)
+    assert store.list() == [works, *kept[1:]]
+    store.put(kept[1])  # known already: nothing is counted twice
+    assert store.list() == [works, *kept[1:]]
+    large = ended_record(record(), "x" * 80)
+    store.put(large)
+    assert store.list() == [works, large]
+    huge = ended_record(record(), "x" * 1000)
+    store.put(huge)
+    assert store.list() == [works, huge]
+    store.remove(huge.id)
+    fits = [ended_record(record(), "x" * 50) for _ in range(2)]
+    for each in fits:
+        store.put(each)
+    assert store.list() == [works, *fits]
+
+
+async def test_a_company_without_a_store_of_its_own_has_a_bounded_one() -> None:
+    async with running_task_server() as stage:
+        store = stage.company.tasks.store
+        assert isinstance(store, MemoryTaskStore)
+        assert (store.max_records, store.max_bytes) == (100_000, 256 * 1024 * 1024)
