@@ -13,7 +13,6 @@ not that either can be trusted: a skill is untrusted input to a model, and must 
 
 from __future__ import annotations
 
-import hmac
 import logging
 import posixpath
 import re
@@ -230,7 +229,7 @@ class SkillReader:
             raise SkillRefused(
                 uri, f"it has {len(data)} bytes, and the entry says {announced.size}: get the entry again"
             )
-        if announced is not None and not hmac.compare_digest(f"sha256:{sha256(data).hexdigest()}", announced.digest):
+        if announced is not None and announced.digest != f"sha256:{sha256(data).hexdigest()}":
             raise SkillRefused(uri, "its digest is not the one in the entry: get the entry again")
         return data
 

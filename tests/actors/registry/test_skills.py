@@ -13,9 +13,10 @@ from tests.actors.tasks.stateless_client import StatelessClient
 from tests.example_counts import examples
 
 from greenroom import RegistrationError, Server, Skills
-from greenroom.actors.skills import SKILLS_ID
 from greenroom.auth.auth_info import AuthInfo
+from greenroom.protocol.cache_hints import Cache
 from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.extension_ids import SKILLS_ID
 from greenroom.protocol.frontmatter import read_frontmatter
 from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
@@ -60,14 +61,17 @@ async def test_the_extension_and_resources_are_declared_in_both_eras(folder: Pat
 
 @pytest.mark.row("26-X2")
 async def test_a_list_has_an_entry_for_each_skill_and_cache_hints_where_the_revision_has_them(folder: Path) -> None:
-    async with serving(folder, ttl=2.5).started() as company, WireProbe(company) as probe:
+    async with serving(folder, cache=Cache(2.5, public=True)).started() as company, WireProbe(company) as probe:
         old, new = (
             await probe.request("skills/list"),
             await StatelessClient(company, capabilities={}).result("skills/list"),
         )
         assert old.keys() == {"skills"}
-        assert (new["resultType"], new["ttlMs"], new["cacheScope"]) == ("complete", 2500, "private")
+        assert (new["resultType"], new["ttlMs"], new["cacheScope"]) == ("complete", 2500, "public")
         assert old["skills"] == new["skills"]
+        for uri in (REFUNDS, "skill://acme/refunds/templates/us"):
+            file = await StatelessClient(company).result("resources/read", uri=uri)
+            assert (file["ttlMs"], file["cacheScope"]) == (2500, "public")
         assert [each["uri"] for each in new["skills"]] == [REFUNDS, "skill://git-log/SKILL.md"]
         assert new["skills"][0]["frontmatter"] == {"name": "refunds", "description": "Refunds orders."}
 
@@ -324,9 +328,19 @@ async def test_scopes_apply_to_the_skills_and_their_files(folder: Path) -> None:
             assert (await other.reply(method, **params)).status == 403
 
 
-@pytest.mark.parametrize("options", [{"refresh": -1}, {"ttl": "1"}, {"ttl": True}, {"refresh": float("nan")}])
-def test_a_wrong_option_is_refused(folder: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(RegistrationError, match="0 or more seconds"):
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"refresh": -1}, "0 or more seconds"),
+        ({"refresh": "1"}, "0 or more seconds"),
+        ({"refresh": True}, "0 or more seconds"),
+        ({"refresh": float("nan")}, "0 or more seconds"),
+        ({"cache": 3}, "must be Cache"),
+        ({"cache": Cache(3, public=True), "scopes": ["read"]}, "leave out public=True"),
+    ],
+)
+def test_a_wrong_option_is_refused(folder: Path, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(RegistrationError, match=why):
         Skills(folder, **options)
 
 
