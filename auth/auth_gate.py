@@ -106,12 +106,12 @@ class AuthGate:
     async def authenticate(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> Peer | HttpRefusal:
         """Return the peer with its principal, or a refusal."""
         request = auth_request(method, path, headers, peer)
-        credentials = [headers.get(name, "") for name in self.provider.headers]
         # Without the proof, which is another one for each request: the same caller must have the same digest.
-        shown = [headers.get(name, "") for name in self.provider.headers if name != PROOF_HEADER]
-        digest = keyed_digest(self._key, *shown)
+        digest = keyed_digest(
+            self._key, *[headers.get(name, "") for name in self.provider.headers if name != PROOF_HEADER]
+        )
         if self._known.get(digest):
-            return await self._authenticate(request, peer, digest, credentials)
+            return await self._authenticate(request, peer, digest)
         if (wait := self._wait(request, peer, digest)) > 0:
             return too_many_failures(wait)
         try:
@@ -121,7 +121,7 @@ class AuthGate:
                 # Checked again after waiting: simultaneous attempts are limited like consecutive ones.
                 if (wait := self._wait(request, peer, digest)) > 0:
                     return too_many_failures(wait)
-                return await self._authenticate(request, peer, digest, credentials, known=False)
+                return await self._authenticate(request, peer, digest, known=False)
         except QueueFull:
             return too_many_failures(1.0)
 
@@ -131,7 +131,7 @@ class AuthGate:
         return max(book.wait_seconds(each, now) for book, each in self._limiters(request.headers, peer, digest))
 
     async def _authenticate(
-        self, request: AuthRequest, peer: Peer, digest: bytes, credentials: Sequence[str], *, known: bool = True
+        self, request: AuthRequest, peer: Peer, digest: bytes, *, known: bool = True
     ) -> Peer | HttpRefusal:
         """Ask the provider, record the outcome, and check the required scopes."""
         headers = request.headers
@@ -150,7 +150,7 @@ class AuthGate:
             return await self._refuse(denied, request)
         except Exception as error:  # noqa: BLE001 - a program's own verifier may raise anything: the caller is refused
             log.error(  # noqa: TRY400 - the plain traceback could contain credentials
-                "the authentication provider failed\n%s", redacted_traceback(error, credentials)
+                "the authentication provider failed\n%s", redacted_traceback(error, self._credentials(request))
             )
             return await self._refuse(Denied("server_error", detail=type(error).__name__), request)
         if not known and not info.anonymous:
@@ -176,6 +176,10 @@ class AuthGate:
             claim = keyed_digest(self._key, "user", extract_basic_auth(headers)[0])
         return (self._per_source, source_of(host_in(peer.address))), (self._per_claim, claim)
 
+    def _credentials(self, request: AuthRequest) -> Sequence[str]:
+        """All that the provider reads, for redaction."""
+        return [request.headers.get(name, "") for name in self.provider.headers]
+
     def _principal(self, info: AuthInfo, digest: bytes) -> Hashable:
         """The principal that owns the sessions. An identified caller without a name gets a digest of its credential."""
         principal = info.principal
@@ -193,9 +197,9 @@ class AuthGate:
         try:
             return (await self.provider.challenge(denied, request))._replace(why=why)
         except Exception as error:  # noqa: BLE001 - as above
-            credentials = [request.headers.get(name, "") for name in self.provider.headers]
             log.error(  # noqa: TRY400 - as above
-                "the authentication provider could not build its refusal\n%s", redacted_traceback(error, credentials)
+                "the authentication provider could not build its refusal\n%s",
+                redacted_traceback(error, self._credentials(request)),
             )
             return refusal(denied)._replace(why=why)
 

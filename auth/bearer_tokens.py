@@ -66,8 +66,9 @@ MOST_VERIFIED: Final = 1000
 
 
 class _VerifiedToken(NamedTuple):
-    """A verified token, with the keys that verified it."""
+    """A verified token, with the scheme that it was shown in and the keys that verified it."""
 
+    scheme: str
     claims: Claims
     info: AuthInfo
     keys: object
@@ -157,26 +158,26 @@ class BearerAuth:
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """Identify the caller by its token, and by its proof if the token is bound to a key."""
-        scheme, token = extract_access_token(request.headers)
-        info = await self.verify(token, request)
-        self._dpop.check(scheme, token, info, request)
+        scheme, info = await self.verify(request)
+        self._dpop.check(scheme, info, request)
         return info
 
-    async def verify(self, token: str, request: AuthRequest) -> AuthInfo:
-        """Identify the caller by its token alone: whether the request may use a bound one is not checked."""
+    async def verify(self, request: AuthRequest) -> tuple[str, AuthInfo]:
+        """The scheme of the token, and the caller that it identifies: whether this request may use a bound token is not checked."""
         place = hashlib.sha256(request.headers.get("authorization", "").encode(errors="surrogatepass")).digest()
         seen = self._verified.get(place)
         if seen is not None and self._is_unchanged(seen):
             check_validity_times(seen.claims, now=time.time(), skew=self._skew)
-            return seen.info
+            return seen.scheme, seen.info
+        scheme, token = extract_access_token(request.headers)
         claims = await self._claims(token)
         check_claims(claims, now=time.time(), skew=self._skew, issuers=self._issuers, audience=self._audience)
         info = self._hierarchy.widen(info_from_claims(claims, self._scope_claim))
         if self._verifier is None:  # a program's function is asked for each request
             keys = None if self._keys is None else self._keys.keys
-            seen = _VerifiedToken(claims, info, keys, hashlib.sha256(token.encode()).digest())
+            seen = _VerifiedToken(scheme, claims, info, keys, hashlib.sha256(token.encode()).digest())
             self._verified.keep(place, seen, math.inf)
-        return info
+        return scheme, info
 
     def _is_unchanged(self, seen: _VerifiedToken) -> bool:
         """Whether the verification still holds: the keys, or the introspection result, have not changed. The times in the claims are checked for each request."""

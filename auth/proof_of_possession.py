@@ -20,7 +20,15 @@ from greenroom.errors import ConfigError
 from greenroom.protocol.jsonrpc import is_object
 
 from .auth_info import number, refusal, text, token_challenge
-from .credential_headers import DPOP, PROOF_HEADER, base64url, is_same_resource, split_authorization, split_web_url
+from .credential_headers import (
+    DPOP,
+    PROOF_HEADER,
+    base64url,
+    extract_access_token,
+    is_same_resource,
+    split_authorization,
+    split_web_url,
+)
 from .errors import Denied
 from .jose import ASYMMETRIC, decode_part, parse_jwk, public_members, thumbprint, verified_claims
 
@@ -101,7 +109,7 @@ class DpopVerifier:
         if self._nonces is not None:
             self._nonces.share(key)
 
-    def check(self, scheme: str, token: str, info: AuthInfo, request: AuthRequest) -> None:
+    def check(self, scheme: str, info: AuthInfo, request: AuthRequest) -> None:
         """Check that this request may use the token, which was verified before. Raises `Denied`."""
         jkt = bound_key(info.claims)
         if jkt is None:
@@ -120,13 +128,14 @@ class DpopVerifier:
             )
         if scheme != DPOP:
             raise _invalid("the access token is bound to a key: send it as Authorization: DPoP, with a proof in DPoP")
-        self._check_proof(jkt, token, info, request, time.time())
+        self._check_proof(jkt, info, request, time.time())
 
-    def _check_proof(self, jkt: str, token: str, info: AuthInfo, request: AuthRequest, now: float) -> None:
+    def _check_proof(self, jkt: str, info: AuthInfo, request: AuthRequest, now: float) -> None:
         proof = request.headers.get(PROOF_HEADER)
         if not proof:
             raise _invalid("the DPoP header is missing")
         claims = _signed_claims(proof, jkt)
+        _, token = extract_access_token(request.headers)
         if not _is_equal(claims.get("ath"), base64url(hashlib.sha256(token.encode()).digest())):
             raise _invalid("ath is not the hash of the access token")
         if claims.get("htm") != request.method:

@@ -161,16 +161,16 @@ class OAuthResource:
 
     async def authenticate(self, request: AuthRequest) -> AuthInfo:
         """Identify the caller by its token."""
-        scheme, token = extract_access_token(request.headers)
         if self._bearer is not None:
-            info = await self._verify(self._bearer, token, request)
-            self._dpop.check(scheme, token, info, request)
+            scheme, info = await self._verify(self._bearer, request)
+            self._dpop.check(scheme, info, request)
             required = await self.required_scopes(request)
             if not info.has(required):
                 raise Denied("insufficient_scope", scopes=required)
             return info
+        scheme, token = extract_access_token(request.headers)
         info = self._hierarchy.widen(await self._authorized(token, request))
-        self._dpop.check(scheme, token, info, request)
+        self._dpop.check(scheme, info, request)
         return info
 
     async def _authorized(self, token: str, request: AuthRequest) -> AuthInfo:
@@ -187,13 +187,13 @@ class OAuthResource:
             raise TypeError(f"an authorizer must return AuthInfo, claims or Denied, not {type(found).__name__}")
         return info_from_claims(found)
 
-    async def _verify(self, bearer: BearerAuth, token: str, request: AuthRequest) -> AuthInfo:
-        info = await bearer.verify(token, request)
+    async def _verify(self, bearer: BearerAuth, request: AuthRequest) -> tuple[str, AuthInfo]:
+        scheme, info = await bearer.verify(request)
         if info.issuer not in await self.authorization_servers(request) and not self._is_introspected(info):
             raise Denied("invalid_token", detail="another issuer's")
         if not self._has_audience and not any(is_same_resource(each, self.resource) for each in info.audience):
             raise Denied("invalid_token", "the access token is meant for another resource")
-        return info
+        return scheme, info
 
     def share(self, key: bytes) -> None:
         """Use this key for nonces, so that all providers with the key accept each other's."""

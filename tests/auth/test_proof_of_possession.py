@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from greenroom.supervision import Supervisor, start, stop
 from greenroom.transports.interfaces import HttpRefusal, Peer
 
 from .auth_test_server import AUDIENCE, HELLO, ISSUER, KEY, Book, call, claims, reception
-from .dpop_prover import ALGORITHM, ANN, BOB, Prover, base64url
+from .dpop_prover import ANN, BOB, Prover, base64url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -689,7 +689,7 @@ async def test_any_json_in_a_header_or_claims_is_a_refusal_and_never_an_error(
     if signature == "right":
         proof = sign(claims_, ANN.key, "ES256", ANN.header())
     with pytest.raises(Denied) as caught:
-        verifier.check("dpop", token, info, AuthRequest("POST", "/mcp", {"dpop": proof}))
+        verifier.check("dpop", info, AuthRequest("POST", "/mcp", ANN.shown(token, proof)))
     assert caught.value.kind in ("invalid_dpop_proof", "use_dpop_nonce")
 
 
@@ -703,7 +703,7 @@ async def test_any_text_as_a_proof_is_a_refusal_and_never_an_error(text: str) ->
     verifier = DpopVerifier(resource=AUDIENCE)
     info = AuthInfo("ann", claims={"cnf": {"jkt": ANN.jkt}})
     with pytest.raises(Denied, match="invalid_dpop_proof"):
-        verifier.check("dpop", "t", info, AuthRequest("POST", "/mcp", {"dpop": text}))
+        verifier.check("dpop", info, AuthRequest("POST", "/mcp", ANN.shown("t", text)))
 
 
 @pytest.mark.row("26-A12")
@@ -725,9 +725,6 @@ async def test_a_huge_small_or_unusable_key_is_refused_even_if_an_issuer_has_bou
 ) -> None:
     prover = Prover(make_key("EC"))
     prover.members = members
-    # thumbprint as the issuer would compute it
-    import hashlib  # noqa: PLC0415
-
     text = json.dumps(members, sort_keys=True, separators=(",", ":")).encode()
     token = prover.token(cnf={"jkt": base64url(hashlib.sha256(text).digest())})
     algorithm = {"RSA": "RS256", "EC": "ES256", "OKP": "EdDSA"}[members["kty"]]
@@ -742,7 +739,7 @@ def test_a_proof_with_a_deep_or_wide_header_is_refused_in_linear_time() -> None:
         proof = f"{base64url(header)}.e30.AAAA"
         assert len(proof) < LONGEST_PROOF
         with pytest.raises(Denied, match="invalid_dpop_proof"):
-            verifier.check("dpop", "t", info, AuthRequest("POST", "/mcp", {"dpop": proof}))
+            verifier.check("dpop", info, AuthRequest("POST", "/mcp", ANN.shown("t", proof)))
 
 
 # --- the memory of proofs
@@ -862,11 +859,8 @@ def test_no_repr_or_error_has_a_proof_or_a_token() -> None:
     with pytest.raises(Denied) as caught:
         verifier.check(
             "dpop",
-            token,
             AuthInfo("ann", claims={"cnf": {"jkt": ANN.jkt}}),
-            AuthRequest("POST", "/mcp", {"dpop": proof}),
+            AuthRequest("POST", "/mcp", ANN.shown(token, proof)),
         )
     for secret in (token, proof, proof.split(".")[2]):
         assert secret not in str(caught.value) + caught.value.detail + repr(verifier)
-    assert ALGORITHM["EC"] == "ES256"
-    assert base64.urlsafe_b64decode(ANN.jkt + "=")

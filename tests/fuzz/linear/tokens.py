@@ -47,7 +47,7 @@ BOUND = AuthInfo("ann", claims={"cnf": {"jkt": ANN.jkt}})
 def _check(proof: str) -> None:
     verifier = DpopVerifier(resource="https://mcp.example/mcp", nonce_seconds=60)
     with suppress(Denied):
-        verifier.check("dpop", "token", BOUND, AuthRequest("POST", "/mcp", {"dpop": proof}))
+        verifier.check("dpop", BOUND, AuthRequest("POST", "/mcp", ANN.shown("token", proof)))
 
 
 def _headed(member: str, text: Callable[[int], Any]) -> Callable[[int], str]:
