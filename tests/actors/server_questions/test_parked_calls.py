@@ -63,6 +63,11 @@ async def booking(**settings: Any) -> AsyncGenerator[Booking]:
         again = await ctx.elicit("Who?", str, key="who")
         return f"{who.action} {again.action}"
 
+    @server.tool(timeout=3)
+    async def hurry(ctx: Context) -> str:
+        """Has a time of its own."""
+        return (await ctx.elicit("Who?", str, key="who")).action
+
     @server.tool
     async def ask_at_once(ctx: Context) -> str:
         """Asks two equal questions and another one at a time."""
@@ -101,6 +106,7 @@ async def booking(**settings: Any) -> AsyncGenerator[Booking]:
 BOOK: dict[str, Any] = {"name": "book", "arguments": {"day": "monday"}}
 LOOK_UP: dict[str, Any] = {"name": "look_up", "arguments": {}}
 AT_ONCE: dict[str, Any] = {"name": "ask_at_once", "arguments": {}}
+HURRY: dict[str, Any] = {"name": "hurry", "arguments": {}}
 
 
 def again(first: dict[str, Any], **responses: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +215,16 @@ async def test_a_malformed_response_is_refused_and_the_call_stays_parked() -> No
         assert (await client.result("tools/call", **BOOK, **again(first, who=ADA)))["resultType"] == "input_required"
 
 
+@pytest.mark.row("26-R11")
+async def test_an_answer_may_come_before_its_question_and_is_checked_like_any_other() -> None:
+    async with booking() as stage:
+        client = stage.client()
+        first = await client.result("tools/call", **BOOK, inputResponses={"who": ADA, "unknown": {}})
+        assert list(first["inputRequests"]) == ["sure"]
+        error = await client.error("tools/call", **BOOK, inputResponses={"who": {"action": "perhaps"}})
+        assert (error["code"], error["data"]) == (-32602, {"key": "who", "reason": "bad_response"})
+
+
 async def test_an_answer_that_does_not_fit_the_form_is_the_handlers_to_refuse() -> None:
     call: dict[str, Any] = {"name": "strict", "arguments": {}}
     async with booking() as stage:
@@ -247,6 +263,20 @@ async def test_a_call_is_parked_for_some_time_and_then_ended() -> None:
         assert stage.done == ["begun", "ended by NoStream"]
         error = await client.error("tools/call", **BOOK, **again(first, who=ADA))
         assert (error["code"], error["data"]) == (-32602, {"reason": "expired"})
+
+
+@pytest.mark.row("26-R12")
+async def test_a_call_whose_own_time_is_over_while_it_is_parked_says_so_and_is_forgotten_in_time() -> None:
+    async with booking(parked_timeout=60.0) as stage:
+        client = stage.client()
+        asked = [await client.result("tools/call", **HURRY) for _ in range(2)]
+        await asyncio.sleep(50)
+        assert stage.company.exchanges.parked == 2
+        last = await client.result("tools/call", **HURRY, **again(asked[0], who=ADA))
+        assert last["isError"]
+        assert last["content"][0]["text"] == "Tool 'hurry' timed out after 3 s"
+        await asyncio.sleep(11)
+        assert (stage.company.exchanges.parked, stage.company.exchanges.open) == (0, 0)
 
 
 async def test_waiting_for_an_answer_does_not_count_as_silence() -> None:

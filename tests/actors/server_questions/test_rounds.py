@@ -13,7 +13,7 @@ from tests.actors.tasks.stateless_client import ABLE, StatelessClient, asking, e
 
 from greenroom import Accepted, Context, Message, PeerError, Server, Settings
 from greenroom.actors.server_questions import Declined, Question
-from greenroom.protocol.input_required import MOST_RECORDED, MOST_ROUNDS, InputRequired
+from greenroom.protocol.input_required import MOST_RECORDED, MOST_ROUNDS, InputRequired, RequestState
 from greenroom.protocol.sealing import KeyRing
 from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
@@ -92,7 +92,7 @@ def traveller_server(runs: list[Any], **settings: Any) -> Server:
         return f"now: {ctx.request_state}"
 
     @server.prompt
-    def letter(ctx: Context) -> list[Message]:
+    def letter(ctx: Context, to: str = "") -> list[Message]:
         """A prompt that asks."""
         return [Message("user", f"Dear {ctx.answers.require(NAME)}")]
 
@@ -247,6 +247,37 @@ async def test_answers_may_come_with_the_first_request() -> None:
         assert text_of(await client.result("tools/call", **CALL, inputResponses=responses)) == "nobody travels"
 
 
+@pytest.mark.row("26-R10")
+async def test_a_state_expires_and_counts_its_rounds() -> None:
+    async with clients_of([], 1, parked_timeout=60.0) as (client,):
+        first = await client.result("tools/call", **CALL)
+        await asyncio.sleep(59)
+        again = {"inputResponses": {"who": ADA}, "requestState": first["requestState"]}
+        second = await client.result("tools/call", **CALL, **again)
+        await asyncio.sleep(2)
+        error = await client.error("tools/call", **CALL, **again)
+        assert (error["code"], error["data"]) == (-32602, {"reason": "expired"})
+
+        ring = client.company.sealing
+        texts = [first["requestState"], second["requestState"]]
+        states = [RequestState.open(ring, text, "", "tools/call", CALL, 0.0) for text in texts]
+        assert [state.round for state in states] == [1, 2]
+
+
+@pytest.mark.row("26-R2")
+async def test_a_completion_cannot_end_with_questions() -> None:
+    server = traveller_server([])
+
+    @server.completion("to", prompt="letter")
+    async def suggest(begun: str) -> list[str]:
+        raise InputRequired(NAME)
+
+    params = {"ref": {"type": "ref/prompt", "name": "letter"}, "argument": {"name": "to", "value": ""}}
+    async with server.started() as company:
+        message = await StatelessClient(company, capabilities=ABLE).answer("completion/complete", **params)
+        assert "completion/complete cannot ask the client" in message["error"]["message"]
+
+
 async def test_a_state_without_questions_brings_the_client_back() -> None:
     call: dict[str, Any] = {"name": "later", "arguments": {}}
     async with clients_of([], 1) as (client,):
@@ -289,6 +320,22 @@ async def test_a_handler_of_a_task_asks_in_its_task_and_runs_again_there() -> No
         assert list(await asking(client, id)) == ["who"]
         await client.result("tasks/update", taskId=id, inputResponses={"who": ADA})
         assert text_of((await ended(client, id))["result"]) == "Accepted(value=Traveller(name='Ada'))"
+
+
+async def test_a_call_that_has_become_a_task_asks_in_its_task() -> None:
+    server = Server("late")
+
+    @server.tool(task_support="optional", defer_task=True)
+    async def late(ctx: Context) -> str:
+        await ctx.start_task()
+        return str(ctx.answers.require(NAME))
+
+    async with server.started() as company:
+        client = StatelessClient(company)
+        id = await client.start("late")
+        assert list(await asking(client, id)) == ["who"]
+        await client.result("tasks/update", taskId=id, inputResponses={"who": {"action": "decline"}})
+        assert text_of((await ended(client, id))["result"]) == "Declined()"
 
 
 # --- the handshake era
