@@ -203,8 +203,8 @@ async def test_a_proof_with_a_wrong_header_is_refused(case: str) -> None:
 @pytest.mark.row("26-A12")
 async def test_an_algorithm_is_an_accepted_one_of_the_keys_family() -> None:
     token = ANN.token()
-    wrong: Any
-    for wrong in ("none", "HS256", "HS512", "ES256K", "", None, 5, ["ES256"], {}):
+    never: list[Any] = ["none", "HS256", "HS512", "ES256K", "", None, 5, ["ES256"], {}]
+    for wrong in never:
         said = await refused(resource(), ANN.shown(token, ANN.forged(token, alg=wrong)))
         assert said.startswith("alg is none of")
     for wrong in ("RS256", "EdDSA", "ES384", "ES512"):  # accepted, and not for this key
@@ -331,6 +331,7 @@ def test_a_thumbprint_is_that_of_rfc_7638() -> None:
         "dkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw"
     )
     members = public_members({"n": modulus, "kty": "RSA", "e": "AQAB", "alg": "RS256", "kid": "2011-04-29"})
+    assert members is not None
     assert members == {"kty": "RSA", "e": "AQAB", "n": modulus}
     assert thumbprint(members) == thumbprint(dict(reversed(members.items())))
     assert thumbprint(members) == "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs"
@@ -369,8 +370,7 @@ async def test_a_malformed_token_of_the_scheme_is_refused_before_it_is_verified(
 def test_a_binding_is_a_thumbprint_or_none_or_the_token_is_invalid() -> None:
     assert bound_key({}) is bound_key({"cnf": None}) is bound_key({"cnf": {"kid": "x"}}) is None
     assert bound_key({"cnf": {"jkt": ANN.jkt}}) == ANN.jkt
-    wrong: Any
-    for wrong in (
+    malformed: list[Any] = [
         5,
         "x",
         [],
@@ -379,7 +379,8 @@ def test_a_binding_is_a_thumbprint_or_none_or_the_token_is_invalid() -> None:
         {"jkt": "é" * 43},
         {"jkt": ANN.jkt + "A"},
         {"jkt": "A" * 42},
-    ):
+    ]
+    for wrong in malformed:
         with pytest.raises(Denied, match="invalid_token"):
             bound_key({"cnf": wrong})
 
@@ -399,12 +400,13 @@ async def test_a_token_bound_by_other_means_or_not_at_all_passes_as_before() -> 
 @pytest.mark.row("26-A10")
 async def test_audience_issuer_expiry_and_scopes_are_checked_under_a_right_proof_too() -> None:
     provider = resource(required_scopes=["use"], dpop="require")
-    for changes, status, error in (
+    cases: list[tuple[dict[str, Any], int, str]] = [
         ({"aud": "https://other.example/mcp"}, 401, "invalid_token"),
         ({"iss": "https://evil.example"}, 401, "invalid_token"),
         ({"exp": time.time() - 3600}, 401, "invalid_token"),
         ({"scope": "look"}, 403, "insufficient_scope"),
-    ):
+    ]
+    for changes, status, error in cases:
         token = ANN.token(**changes)
         answer = await admit(provider, ANN.shown(token))
         assert isinstance(answer, HttpRefusal)
@@ -492,11 +494,12 @@ async def test_a_bearer_provider_takes_the_url_from_its_metadata_or_from_resourc
     usual: dict[str, Any] = {"key": PEM, "algorithms": ("ES256",), "audience": AUDIENCE}
     token = ANN.token()
     document: dict[str, Any] = {"resource": AUDIENCE, "authorization_servers": [ISSUER]}
-    for options in (
+    ways: list[dict[str, Any]] = [
         {"resource": AUDIENCE},
         {"resource_metadata": document, "dpop": "accept"},
         {"resource_metadata": ResourceDocument(**document), "dpop": "require"},
-    ):
+    ]
+    for options in ways:
         provider: Any = BearerAuth(**usual, **options)
         assert isinstance(await admit(provider, ANN.shown(token)), Peer)
         assert isinstance(await admit(provider, {"authorization": f"Bearer {token}"}), HttpRefusal)
@@ -598,7 +601,7 @@ async def test_guessed_tokens_are_limited_though_each_comes_with_a_fresh_proof_a
     provider, token = resource(dpop="accept"), ANN.token()
     gate = AuthGate(provider, per_source=FailureLimiter(3, 60.0))
     assert isinstance(await admit(provider, ANN.shown(token), gate=gate), Peer)
-    statuses = []
+    statuses: list[int] = []
     for number in range(6):
         guess = sign(claims(f"guess {number}"), BOB.key, "ES256")
         answer = await admit(provider, ANN.shown(guess), gate=gate)

@@ -39,6 +39,11 @@ def token(*scopes: str) -> Mapping[str, str | None]:
     return bearer(ANN.token(cnf=None, scope=" ".join(scopes)))
 
 
+def granted(token: str, *_: object) -> dict[str, Any]:
+    """An authorizer: the token is its scopes."""
+    return claims(scope=token)
+
+
 def announced(method: str, name: str) -> dict[str, str]:
     """The headers by which a request of revision 2026-07-28 announces its operation."""
     return {"mcp-method": method, "mcp-name": name}
@@ -120,7 +125,8 @@ async def test_a_refusal_names_the_scopes_of_the_provider_the_server_and_the_ann
     server = office(resource(required_scopes=["mcp"]), required_scopes=["use"], extensions=[pages()])
     async with server.started():
         desk = Reception(server)
-        for shown, status in (({}, 401), (token("look"), 403), (token("mcp"), 403)):
+        cases: list[tuple[Mapping[str, str | None], int]] = [({}, 401), (token("look"), 403), (token("mcp"), 403)]
+        for shown, status in cases:
             paper = await desk.ask("POST", {**shown, **announced(method, name)}, HELLO)
             assert paper.status == status
             assert asked(paper.headers.items()) == ["mcp", "use", *scopes]
@@ -189,7 +195,12 @@ async def test_a_client_that_announces_nothing_is_told_what_it_was_told_before()
     server = office(resource(required_scopes=["mcp"]), required_scopes=["use"])
     async with server.started():
         desk = Reception(server)
-        for shown, scopes in (({}, ["mcp"]), (token("look"), ["mcp"]), (token("mcp"), ["mcp", "use"])):
+        cases: list[tuple[Mapping[str, str | None], list[str]]] = [
+            ({}, ["mcp"]),
+            (token("look"), ["mcp"]),
+            (token("mcp"), ["mcp", "use"]),
+        ]
+        for shown, scopes in cases:
             paper = await desk.ask("POST", shown, HELLO)
             assert asked(paper.headers.items()) == scopes
         await desk.close()
@@ -214,9 +225,7 @@ async def test_neither_challenges_nor_metadata_name_offline_access() -> None:
     peer = Peer("http", "203.0.113.7:5")
     providers: list[Any] = [
         resource(required_scopes=required),
-        OAuthResource(
-            resource=AUDIENCE, authorization_servers=[ISSUER], required_scopes=required, authorizer=lambda *_: claims()
-        ),
+        OAuthResource(resource=AUDIENCE, authorization_servers=[ISSUER], required_scopes=required, authorizer=granted),
     ]
     for provider in providers:
         gate = AuthGate(provider)
@@ -258,14 +267,14 @@ async def test_a_broad_scope_is_enough_for_the_provider_the_server_lists_and_cal
         "authorizer": lambda: OAuthResource(
             resource=AUDIENCE,
             authorization_servers=[ISSUER],
-            authorizer=lambda token, *_: claims(scope=token),
+            authorizer=granted,
             scope_implies=implies,
         ),
     }
     auth = made[make]()
     show: Any = bearer if make == "authorizer" else token
     server = office(ProviderChain([APIKeyAuth(["k" * 30]), auth]), required_scopes=["use"])
-    lists = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {}}
+    lists: dict[str, Any] = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {}}
     async with server.started():
         desk = Reception(server)
         session = await desk.enter(show("admin"))

@@ -37,7 +37,7 @@ async def exchange(
     desk: Reception, shown: Mapping[str, str | None], method: str, params: dict[str, Any] | None = None, **more: Any
 ) -> RecordedResponse:
     """Send an enveloped request with its mirrored headers."""
-    meta = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": {}}
+    meta: dict[str, Any] = {f"{PREFIX}protocolVersion": VERSION, f"{PREFIX}clientCapabilities": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**(params or {}), "_meta": meta}}
     headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": VERSION, "mcp-method": method}
     if method in NAMED:
@@ -63,7 +63,8 @@ def resource(**options: Any) -> OAuthResource:
 
 def token(**claims: Any) -> str:
     """An unbound token."""
-    return ANN.token(**{"cnf": None, "scope": "", **claims})
+    given: dict[str, Any] = {"cnf": None, "scope": "", **claims}
+    return ANN.token(**given)
 
 
 @pytest.mark.row("26-A9")

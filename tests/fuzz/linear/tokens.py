@@ -74,8 +74,8 @@ READERS = (
             "a wide jwk": _headed("jwk", lambda size: {f"{number}": 1 for number in range(size // 10)}),
             "a long coordinate": _headed("jwk", lambda size: {**ANN.members, "x": "A" * size}),
             "a list as a coordinate": _headed("jwk", lambda size: {**ANN.members, "x": [1] * (size // 3)}),
-            "dots": lambda size: "a." * (size // 2),
-            "another letter": lambda size: "a" * size + ",",
+            "dots": _made("", "a.", ""),
+            "another letter": _made("", "a", ","),
             **{
                 f"{member} of {unit!r}": _claimed(member, unit)
                 for member in ("jti", "htu", "ath", "nonce")
