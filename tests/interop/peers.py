@@ -26,7 +26,7 @@ STATELESS = (
 
 FEW = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "undeclared", "roots", "resources",
-    "prompts", "load",
+    "prompts", "mirrored", "load",
 )  # fmt: skip
 """The steps of a command line that makes a connection for each call."""
 
@@ -38,8 +38,8 @@ BESIDE = (
 )  # fmt: skip
 """Where a server that others wrote is asked the same as ours."""
 
-KEPT = ("calling", "elicitation", "roots", "subscription", "logging", "tasks")
-"""The further steps of the command line that keeps a connection."""
+KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
+"""The further steps of the command line that keeps a connection; its last one is about tasks."""
 
 
 SIGNING_IN = ("sign in", "registration", "refresh", "step-up")
@@ -79,7 +79,8 @@ def _inspector(mode: str) -> Peer:
 def _connection(mode: str) -> Peer:
     driver, script = _python("mcp-2", "connection")
     program = INSPECTOR / "mcpdo" / "build" / "mcp-bin.js"
-    return Peer("Inspector mcpdo 2.12.0", mode, (driver, script, mode, str(NODE), str(program)), KEPT)
+    steps = (*KEPT, "tasks" if mode == "legacy" else "extension")
+    return Peer("Inspector mcpdo 2.12.0", mode, (driver, script, mode, str(NODE), str(program)), steps)
 
 
 def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: str = "") -> tuple[Peer, ...]:
@@ -122,5 +123,8 @@ PEERS = (
     *_plain("TypeScript client 2.4.0", ("auto", "2026-07-28", "legacy"), _node("client2")),
     _inspector("legacy"),
     _inspector("auto"),
+    _inspector("modern"),
     _connection("legacy"),
+    _connection("auto"),
+    _connection("modern"),
 )

@@ -30,6 +30,7 @@ class Connection:
     def __init__(self, node: str, program: str, home: str) -> None:
         """Nothing runs yet."""
         self.command = [node, program, "--format", "json", "--connection", "play"]
+        self.stateless = False
         self.environment = {**os.environ, "HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory"}
 
     def __call__(self, *arguments: str) -> dict[str, Any]:
@@ -60,6 +61,7 @@ class Connection:
 
     def open(self, mode: str, where: list[str]) -> None:
         """Connect, in an era."""
+        self.stateless = mode != "legacy"
         target = where if where[0].startswith("http") else ["--transport", "stdio", "--", *where]
         self("connect", "--era", mode, "--elicit", "form", *target)
 
@@ -114,7 +116,7 @@ class Following:
 
 def calling(connection: Connection) -> None:
     five = connection("tools/call", "add", "a:=2", "b:=3")
-    same("2 + 3", (words(five), five["structuredContent"]), ("5", {"result": 5}))
+    same("2 + 3", (words(five), five["structuredContent"]), ("5", 5 if connection.stateless else {"result": 5}))
 
 
 def elicitation(connection: Connection) -> None:
@@ -144,11 +146,14 @@ def subscription(connection: Connection) -> None:
 
 def logging(connection: Connection) -> None:
     messages = connection.follow("logging/tail")
+    # where there is no session, each call says its level
+    level = ("--metadata", "io.modelcontextprotocol/logLevel=error") if connection.stateless else ()
     try:
-        connection("logging/setLevel", "error")
+        if not connection.stateless:
+            connection("logging/setLevel", "error")
         # it does not say when it begins to listen
         for _ in range(5):
-            connection("tools/call", "narrate")
+            connection("tools/call", "narrate", *level)
             with suppress(Empty):
                 heard = messages.next(2)
                 break
@@ -157,6 +162,18 @@ def logging(connection: Connection) -> None:
         same("the one that is loud", heard["message"]["params"]["data"], {"said": "loud"})
     finally:
         messages.end()
+
+
+def extension(connection: Connection) -> None:
+    """Tasks as an extension: the server decides what becomes one, and this client follows it to its end."""
+    same("followed to its end", words(connection("tools/call", "rehearse", "lines:=3")), "rehearsed 3")
+    asked = connection("tools/call", "cast_part")["elicitationPending"]
+    same("the question of a task", (asked["message"], asked["origin"]), ("Who plays?", "task-input-required"))
+    answered = connection("elicitation/respond", asked["elicitationId"], "name:=Ada")
+    same("answered", words(answered), "Ada plays")
+    connection.refused("What was it?", "tools/call", "forget")
+    for method in ("tasks/get", "tasks/cancel"):
+        connection.refused("Task not found", method, "task_missing")
 
 
 def tasks(connection: Connection) -> None:
@@ -180,7 +197,7 @@ def tasks(connection: Connection) -> None:
     same("answered", words(answered), "Ada plays")
 
 
-STEPS = (calling, elicitation, roots, subscription, logging, tasks)
+STEPS = (calling, elicitation, roots, subscription, logging)
 
 
 def main() -> int:
@@ -190,7 +207,7 @@ def main() -> int:
         connection = Connection(node, program, home)
         connection.open(mode, where)
         try:
-            for step in STEPS:
+            for step in (*STEPS, extension if connection.stateless else tasks):
                 try:
                     step(connection)
                 except Exception as error:  # noqa: BLE001 - whatever it is, the step is wrong

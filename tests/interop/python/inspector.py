@@ -26,6 +26,7 @@ class Inspector:
         """`mode` is the era it asks for."""
         self.command = [node, program, *where]
         self.mode = mode
+        self.stateless = mode != "legacy"
         self.environment = {**os.environ, "HOME": str(home)}
 
     def __call__(self, method: str, *arguments: str, code: int = 0) -> dict[str, Any]:
@@ -49,7 +50,8 @@ class Inspector:
 
 def initialize(inspect: Inspector) -> None:
     hello = inspect("initialize")
-    same("name", (hello["serverInfo"]["name"], hello["protocolVersion"]), ("playhouse", "2025-11-25"))
+    revision = "2026-07-28" if inspect.stateless else "2025-11-25"
+    same("name", (hello["serverInfo"]["name"], hello["protocolVersion"]), ("playhouse", revision))
     same("instructions", hello["instructions"], "Break a leg.")
 
 
@@ -61,7 +63,7 @@ def listing(inspect: Inspector) -> None:
 
 def calling(inspect: Inspector) -> None:
     five = inspect("tools/call", "--tool-name", "add", "--tool-arg", "a=2", "b=3")
-    same("2 + 3", (words(five), five["structuredContent"]), ("5", {"result": 5}))
+    same("2 + 3", (words(five), five["structuredContent"]), ("5", 5 if inspect.stateless else {"result": 5}))
 
 
 def structure(inspect: Inspector) -> None:
@@ -81,7 +83,17 @@ def progress(inspect: Inspector) -> None:
 
 
 def logging(inspect: Inspector) -> None:
-    same("level", inspect("logging/setLevel", "--log-level", "debug"), {})
+    if inspect.stateless:
+        refusal = inspect("logging/setLevel", "--log-level", "debug", code=1)["error"]["message"]
+        same(f"no level for a session in {refusal!r}", "2026-07-28" in refusal, True)
+        same("a call without a level", words(inspect("tools/call", "--tool-name", "narrate")), "told")
+    else:
+        same("level", inspect("logging/setLevel", "--log-level", "debug"), {})
+
+
+def mirrored(inspect: Inspector) -> None:
+    said = inspect("tools/call", "--tool-name", "seat", "--tool-arg", "section=Größe", "row=4")
+    same("a seat", words(said), "Größe 4")
 
 
 def undeclared(inspect: Inspector) -> None:
@@ -129,6 +141,7 @@ STEPS = (
     roots,
     resources,
     prompts,
+    mirrored,
     load,
 )
 
