@@ -204,7 +204,10 @@ def admitted_method(
     if method.requires_client and not is_extension_declared(facts.client_capabilities, method.extension_id):
         if facts.dialect.is_stateless:
             raise extension_not_declared(name, method.extension_id)
-        raise unsupported_error(f"{name} needs the extension {method.extension_id}, which the client has not declared")
+        if facts.client_info:  # else there was no handshake, and its client may have the extension all the same
+            raise unsupported_error(
+                f"{name} needs the extension {method.extension_id}, which the client has not declared"
+            )
     if not may_use(method, facts.peer):
         raise MissingScopes(method.scopes)
     return method

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from greenroom.actors.apps import APP_SCHEME
 from greenroom.actors.client.task_only_tools import is_task_only
 from greenroom.actors.federation.tool_router import same_objects
 from greenroom.protocol.provider_rules import ProviderNames
@@ -63,7 +64,8 @@ def view_of(
             continue
         tool_origins[name] = UpstreamRef(one.server, one.tool, is_task_only(one.definition))
         # Tasks of an upstream are not forwarded, so none is offered: the gateway waits for a task's result itself.
-        listed_tools[name] = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
+        listed = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
+        listed_tools[name] = addresses.tool(one.server, listed)
     prompts: dict[str, UpstreamRef] = {}
     listed_prompts: dict[str, Mapping[str, Any]] = {}
     found = {f"{prefix}{id}{separator}{name}": (id, name) for id, one in offerings.items() for name in one.prompts}
@@ -154,7 +156,7 @@ class ViewCache:
 
 # --- URIs of upstreams as clients of the gateway see them: `upstream://git/file:///x` is `file:///x` of `git`.
 # After the server's id follows the upstream's own URI, unchanged, so that templates stay templates and the mapping can be reversed. Two servers
-# with a resource of the same URI stay distinct.
+# with a resource of the same URI stay distinct. The document of an app keeps its scheme, by which hosts know it: `ui://upstream/git/log` is `ui://log`.
 
 SCHEME: Final = "upstream"
 _WEB: Final = ("http://", "https://")
@@ -167,20 +169,34 @@ class UpstreamUris:
         """`prefix` tells two gateways of one server apart."""
         self._prefix = prefix
         self._begin = f"{SCHEME}://"
+        self._apps_begin = f"{APP_SCHEME}{SCHEME}/"
 
     def outward(self, server: str, uri: str) -> str:
         """The gateway's URI, or template, for an upstream's one."""
-        return f"{self._begin}{quote(self._prefix + server, safe='')}/{uri}"
+        name = quote(self._prefix + server, safe="")
+        if uri.startswith(APP_SCHEME):
+            return f"{self._apps_begin}{name}/{uri.removeprefix(APP_SCHEME)}"
+        return f"{self._begin}{name}/{uri}"
 
     def inward(self, uri: str) -> tuple[str, str] | None:
         """The server's id and its own URI for a gateway's URI; None for a URI that is not of this gateway."""
-        if not uri.startswith(self._begin):
+        is_app = uri.startswith(self._apps_begin)
+        if not is_app and not uri.startswith(self._begin):
             return None
-        server, slash, own = uri[len(self._begin) :].partition("/")
+        server, slash, own = uri[len(self._apps_begin if is_app else self._begin) :].partition("/")
         name = unquote(server)
         if not slash or not name.startswith(self._prefix) or quote(name, safe="") != server:
             return None
-        return name[len(self._prefix) :], own
+        return name[len(self._prefix) :], f"{APP_SCHEME}{own}" if is_app else own
+
+    def tool(self, server: str, definition: dict[str, Any]) -> dict[str, Any]:
+        """Map the URI of the document in which a host shows the results of a tool."""
+        meta: Any = definition.get("_meta")
+        shown: Any = meta.get("ui") if is_object(meta) else None
+        uri: Any = shown.get("resourceUri") if is_object(shown) else None
+        if not is_object(meta) or not is_object(shown) or not isinstance(uri, str):
+            return definition
+        return {**definition, "_meta": {**meta, "ui": {**shown, "resourceUri": self.outward(server, uri)}}}
 
     # --- results of upstreams
 

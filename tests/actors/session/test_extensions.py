@@ -18,6 +18,7 @@ from greenroom.auth.auth_info import AuthInfo
 from greenroom.errors import ConfigError
 from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.protocol.methods import METHODS
 from greenroom.protocol.versions import STATELESS, SUPPORTED
 from greenroom.transports.interfaces import Peer
@@ -191,6 +192,14 @@ async def test_without_the_extension_a_session_refuses_its_methods_and_keeps_all
         assert refused.code == ErrorCode.INVALID_REQUEST
         assert f"needs the extension {ID}, which the client has not declared" in refused.message
         assert await probe.request("tools/list") == {"tools": []}
+
+
+@pytest.mark.row("26-V7")
+async def test_a_request_without_any_handshake_may_have_the_extension() -> None:
+    async with server_with(notes()).started() as company:
+        request = JsonRpcRequest(1, "notes/list", {"tag": "a", "limit": 1})
+        reply = await company.once(Peer("test"), request, SUPPORTED[0])
+        assert json.loads(reply.body)["result"]["notes"] == ["a"]
 
 
 @pytest.mark.row("26-V7")
