@@ -286,6 +286,26 @@ async def test_a_value_is_under_result_in_a_session_and_bare_without_one() -> No
                 assert (await result(player, id))["result"]["structuredContent"] == {"result": value}
 
 
+@pytest.mark.row("26-T5")
+async def test_one_channel_has_tasks_of_both_eras_and_a_cancelled_request_leaves_its_task() -> None:
+    async with running_task_server() as stage:
+        client = StatelessClient(stage.company, ADA)
+        async with WireProbe(stage.company, peer=ADA) as probe:
+            request = client.request("tools/call", {"name": "wait", "arguments": {"gate": "g"}})
+            number = await probe.ask("tools/call", request.params)
+            id = (await probe.answer(number))["result"]["taskId"]
+            old = await start_task(probe, "wait", gate="g")
+            await probe.notify("notifications/cancelled", {"requestId": number})
+            await probe.notify("notifications/cancelled", {"requestId": number, "_meta": request.params["_meta"]})
+            await asyncio.sleep(1)
+            assert [await status(probe, each) for each in (id, old)] == ["working", "working"]
+            stage.gate("g").set()
+            for each in (id, old):
+                assert texts(await result(probe, each)) == ["through g"]
+                got = await probe.ask("tasks/get", client.request("tasks/get", {"taskId": each}).params)
+                assert (await probe.answer(got))["result"]["result"]["content"][0]["text"] == "through g"
+
+
 @pytest.mark.row("26-L1")
 @pytest.mark.row("26-T9")
 async def test_a_listening_client_is_told_of_its_tasks_also_of_what_it_could_not_hear() -> None:
