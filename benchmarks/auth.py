@@ -42,7 +42,7 @@ class _RecordedResponse:
     async def reply(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:  # noqa: ARG002
         self.status, self.headers = status, headers
 
-    async def stream_start(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
+    async def stream_start(self, status: int, headers: Sequence[tuple[str, str]], *, until_eof: bool = False) -> None:
         raise NotImplementedError
 
     async def stream_chunk(self, data: bytes) -> bool:

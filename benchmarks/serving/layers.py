@@ -100,7 +100,7 @@ class Sink:
         """Receive the reply."""
         self.status = status
 
-    async def stream_start(self, status: int, headers: Any) -> None:
+    async def stream_start(self, status: int, headers: Any, *, until_eof: bool = False) -> None:
         """Unused."""
         raise NotImplementedError
 

@@ -16,6 +16,7 @@ from tests.example_counts import examples
 from greenroom.actors.reply_sinks import StreamReplySink
 from greenroom.actors.session_streams import TRUNCATED
 from greenroom.actors.settings import Settings
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.supervision.testing import run
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Client:
 
     def come(self) -> Feed:
         if self.feed is None:
-            self.feed = self.reply_sink.listen(self.last, "2025-11-25")
+            self.feed = self.reply_sink.listen(self.last, LATEST_DIALECT)
         return self.feed
 
     async def read(self, lost: int = 0) -> None:
@@ -81,7 +82,7 @@ async def play(steps: list[tuple[str, int]], kept: int) -> None:
             case "say":
                 for _ in range(number):
                     said += 1
-                    reply_sink.notify(None, b"%d" % said, "2025-11-25")
+                    reply_sink.notify(None, b"%d" % said, LATEST_DIALECT)
             case "read":
                 await client.read()
             case "lose":
@@ -95,7 +96,7 @@ async def play(steps: list[tuple[str, int]], kept: int) -> None:
                 assert before is None or await before.next(0.01) is None
             case _:
                 pass
-    reply_sink.notify(None, b"%d" % (said + 1), "2025-11-25")
+    reply_sink.notify(None, b"%d" % (said + 1), LATEST_DIALECT)
     await client.read()
     check(client.seen, said + 1)
 

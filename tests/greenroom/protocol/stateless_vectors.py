@@ -22,7 +22,8 @@ from greenroom.protocol.content import (
     check_sampling,
 )
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-from greenroom.protocol.dialect import CACHEABLE, STATELESS_DIALECT
+from greenroom.protocol.cache_hints import CACHEABLE
+from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.elicitation_forms import check_form
 from greenroom.protocol.envelope import (
     CLIENT_CAPABILITIES_KEY,

@@ -13,7 +13,7 @@ from greenroom.supervision import SHUTDOWN, ProcessExited
 from greenroom.transports.interfaces import EncodedReply, FeedEvent, SessionStart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
     from greenroom.transports.interfaces import Peer, SessionReply
@@ -156,6 +156,8 @@ class FakeSessionRouter:
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
         self.sessions: dict[str, FakeSession] = {}
+        self.exchanged: list[JsonRpcRequest] = []
+        self.max_in_flight = 256
         self.singles: list[tuple[JsonRpcRequest, str]] = []
         self.looked_for: list[tuple[str, Peer]] = []
 
@@ -177,4 +179,10 @@ class FakeSessionRouter:
 
     async def once(self, peer: Peer, request: JsonRpcRequest, version: str, quiet: float | None = None) -> SessionReply:
         self.singles.append((request, version))
+        return EncodedReply(encode_result(request.id, {"method": request.method}))
+
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        self.exchanged.append(request)
         return EncodedReply(encode_result(request.id, {"method": request.method}))
