@@ -226,7 +226,7 @@ async def test_a_question_of_a_session_is_answered_without_one() -> None:
         await asyncio.sleep(0.2)
         await client.result("tasks/update", taskId=id, inputResponses={key: ANNE})
         assert (await ended(client, id))["result"]["content"][0]["text"] == ASKED_ANNE
-        messages = messages_in(await read(waiting))  # type: ignore[arg-type]
+        messages = messages_in(await read(waiting))
         asked, taken, answer = messages
         assert asked["method"] == "elicitation/create"
         assert (taken["method"], taken["params"]["requestId"]) == ("notifications/cancelled", asked["id"])
