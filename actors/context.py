@@ -323,6 +323,7 @@ class Context(ClientRequester):
         seconds = self._ask_timeout if timeout is None else timeout
         prepared = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
         asking = self._peer_channel.ask(method, prepared, None if seconds == math.inf else seconds, key)
+        del params, prepared  # the answer may take long: the channel keeps what it needs
         if asyncio.get_running_loop() is self._loop:
             return await asking
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, self._loop))

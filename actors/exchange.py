@@ -15,6 +15,8 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Raw
+
 from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
@@ -30,7 +32,7 @@ from greenroom.protocol.input_required import (
     request_digest,
     required_capabilities,
 )
-from greenroom.protocol.jsonrpc import encode_error, encode_notification, encode_result
+from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification, encode_result
 from greenroom.protocol.methods import unsupported_error
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import CallTimeout, clock, current_node, exit
@@ -95,9 +97,7 @@ class _Question:
 
     __slots__ = ("answer", "digest", "method", "params")
 
-    def __init__(
-        self, method: str, params: Mapping[str, Any], digest: bytes, answer: asyncio.Future[dict[str, Any]]
-    ) -> None:
+    def __init__(self, method: str, params: Raw, digest: bytes, answer: asyncio.Future[dict[str, Any]]) -> None:
         self.method = method
         self.params = params
         self.digest = digest
@@ -118,6 +118,7 @@ class Exchange:
         "_ending",
         "_feed",
         "_first_id",
+        "_first_reply",
         "_is_fixed",
         "_is_over",
         "_job",
@@ -203,7 +204,9 @@ class Exchange:
         self._quiet = quiet
         now = self._started_at = self._last_active = self._node.now()
         self._stream_at = math.inf if quiet is None else now + quiet
+        # Two names: the reply may be there before it is awaited, and is not kept while the call is parked.
         self._waiter: asyncio.Future[SessionReply] | None = self._node.loop.create_future()
+        self._first_reply: asyncio.Future[SessionReply] | None = self._waiter
         self._set_alarm()
 
     @property
@@ -212,9 +215,10 @@ class Exchange:
         return self._waiter is not None or self._feed is not None
 
     async def first_reply(self) -> SessionReply:
-        """The reply, or the feed on which it comes; None if the request was cancelled."""
-        assert self._waiter is not None
-        return await self._waiter
+        """The reply, or the feed on which it comes; None if the request was cancelled. Awaited once for each request."""
+        reply, self._first_reply = self._first_reply, None
+        assert reply is not None
+        return await reply
 
     def _reply(self, body: bytes | None, status: int = 200, outcome: str = "") -> None:
         """Reply to the request; None ends it without a reply."""
@@ -304,6 +308,7 @@ class Exchange:
         """The call has ended. A call that is parked keeps its ending for the next round."""
         self._is_over = True
         self._job = None  # the job refers to the exchange: without this they stay until the garbage collector runs
+        self._deadline = self._stream_at = math.inf  # a call that is parked has its time for the next round left
         if self._collecting is not None:
             self._collecting.cancel()
             self._collecting = None
@@ -344,13 +349,15 @@ class Exchange:
     # --- time
 
     def _set_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        at, alarm = min(self._stream_at, self._deadline, self._parked_until), self._alarm
+        if alarm is not None:
+            if alarm.when() <= at:
+                return  # it will set the next one: the loop would keep a cancelled timer until its time
+            alarm.cancel()
             self._alarm = None
-        at = min(self._stream_at, self._deadline, self._parked_until)
         if at != math.inf:
             node = self._node
-            self._alarm = node.loop.call_later(max(0.0, at - node.now()), self._on_alarm, context=node.context)
+            self._alarm = node.loop.call_at(at, self._on_alarm, context=node.context)
 
     def _on_alarm(self) -> None:
         self._alarm = None
@@ -360,8 +367,6 @@ class Exchange:
             return
         if self._deadline <= soon:
             self._on_deadline(soon)
-            if self._alarm is not None or self._is_over:
-                return
         if self._stream_at <= soon:
             self._stream_at = math.inf
             self._open_stream()
@@ -403,7 +408,8 @@ class Exchange:
         if self._is_over:
             raise NoStream(f"{method}: the call is over")
         key = self._free_key(wanted)
-        question = _Question(method, params, digest, self._node.loop.create_future())
+        question = _Question(method, Raw(encode(params)), digest, self._node.loop.create_future())
+        del params  # many calls may be parked: a question is kept as it will be sent
         if self._questions is None:
             self._questions = {}
         self._questions[key] = question
@@ -418,8 +424,11 @@ class Exchange:
         except TimeoutError:
             raise CallTimeout(timeout or 0.0, "the client", f"answer {method}") from None
         finally:
-            if self._questions is not None and self._questions.get(key) is question:
-                del self._questions[key]
+            self._drop(key, question)
+
+    def _drop(self, key: str, question: _Question) -> None:
+        if self._questions is not None and self._questions.get(key) is question:
+            del self._questions[key]
 
     def _free_key(self, wanted: str) -> str:
         """The key, with a number behind it where an open question has it."""
@@ -536,7 +545,7 @@ class Exchange:
         body = log_body(level, data, logger)
         self.touch()
         wanted = self._level
-        return wanted is not None and LOG_LEVELS.index(level) >= wanted and self._notify(body)  # type: ignore[arg-type]
+        return wanted is not None and LOG_LEVELS.index(level) >= wanted and self._notify(body)
 
     def touch(self, ahead: float = 0.0) -> None:
         """Restart the timeout, `ahead` seconds from now."""

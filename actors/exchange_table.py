@@ -77,7 +77,7 @@ class ExchangeRefused(McpError):
 class _RoundInput:
     """The `RoundInput` of a job."""
 
-    __slots__ = ("_exchange", "_params", "recorded", "responses", "state")
+    __slots__ = ("_exchange", "_params", "_state", "responses")
 
     def __init__(
         self,
@@ -89,8 +89,17 @@ class _RoundInput:
         self._exchange = exchange
         self._params = params
         self.responses = responses
-        self.recorded: list[RecordedAnswer] | None = [] if state is None else state.answers
-        self.state: Any = None if state is None else state.value
+        self._state = state
+
+    @property
+    def recorded(self) -> list[RecordedAnswer] | None:
+        """The answers of earlier rounds."""
+        return [] if self._state is None else self._state.answers
+
+    @property
+    def state(self) -> Any:
+        """The author's value."""
+        return None if self._state is None else self._state.value
 
     def asking_result(self, required: InputRequired, answers: RecordedAnswers) -> dict[str, Any]:
         """The result that ends the call with questions, and with a state for whatever server gets the retry."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -26,7 +26,7 @@ from typing import (
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol.content import Text, ToolResult, ToolUse, is_block, sampled_blocks
-from greenroom.protocol.elicitation_forms import UrlElicitation, new_elicitation_id
+from greenroom.protocol.elicitation_forms import UrlElicitation, form_of, new_elicitation_id, parse_answer
 from greenroom.protocol.errors import BadAnswer
 from greenroom.protocol.handler_results import Message
 from greenroom.protocol.input_required import (
@@ -223,7 +223,9 @@ class ClientRequester:
     @returns_question
     async def _elicit(self, message: str, form: Any, timeout: float | None, key: str | None) -> Elicited[Any]:
         question = _elicitation(message, form, None)
-        return question.read(await self.request(question.method, question.params, timeout=timeout, key=key))
+        read, answer = question.read, self.request(question.method, question.params, timeout=timeout, key=key)
+        del question  # a user takes long to answer, and many calls may wait for theirs
+        return read(await answer)
 
     @returns_question
     async def elicit_url(
@@ -373,12 +375,12 @@ class Question(Generic[T_co]):
 
 
 def _elicitation(message: str, form: Any, key: str | None) -> Question[Elicited[Any]]:
-    from greenroom.protocol.elicitation_forms import form_of, parse_answer  # noqa: PLC0415 - few ask, and it is much to load
+    params = {"message": message, "requestedSchema": form_of(form)}
+    return Question("elicitation/create", params, partial(_filled_form, form), key)
 
-    def read(result: Mapping[str, Any]) -> Elicited[Any]:
-        return elicited(result, lambda content: parse_answer(form, content))
 
-    return Question("elicitation/create", {"message": message, "requestedSchema": form_of(form)}, read, key)
+def _filled_form(form: Any, result: Mapping[str, Any]) -> Elicited[Any]:
+    return elicited(result, partial(parse_answer, form))
 
 
 def unread_question(method: str, params: Mapping[str, Any], key: str | None) -> Question[Mapping[str, Any]]:

@@ -105,7 +105,7 @@ def _ends_task(error: BaseException) -> bool:
 class WorkerTasks:
     """The worker tasks of one node."""
 
-    __slots__ = ("_fresh", "_node", "_parked", "_tasks", "jobs", "left")
+    __slots__ = ("_fresh", "_node", "_on_retired", "_parked", "_tasks", "jobs", "left")
 
     def __init__(self, node: Node, jobs: deque[Invocation] | None = None) -> None:
         """`jobs` may be a queue that chooses its own order."""
@@ -115,6 +115,7 @@ class WorkerTasks:
         self._parked: list[DirectWakeup] = []
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._fresh: asyncio.Task[None] | None = None  # a new worker that has not run yet
+        self._on_retired = self._retired  # one method object for all tasks
         self.left = JOBS_PER_TURN
         """How many more jobs may start in this turn of the loop; the pump resets it at each turn."""
 
@@ -153,7 +154,7 @@ class WorkerTasks:
         task = asyncio.Task(self._work(), loop=loop, name="greenroom-worker", context=context)
         self._tasks[task] = None
         self._fresh = task
-        task.add_done_callback(self._retired)
+        task.add_done_callback(self._on_retired, context=context)
 
     def _retired(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

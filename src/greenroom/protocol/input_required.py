@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from greenroom.errors import GreenroomError
 
@@ -51,9 +51,9 @@ JsonObject: TypeAlias = "dict[str, Any]"
 
 
 def input_required_result(
-    questions: Mapping[str, tuple[str, Mapping[str, Any]]], state: str | None = None
+    questions: Mapping[str, tuple[str, Mapping[str, Any] | Raw]], state: str | None = None
 ) -> dict[str, Any]:
-    """The result that asks the client these questions, which are method and params by key.
+    """The result that asks the client these questions, which are method and params by key. Params may be encoded.
 
     Raises `LocalProtocolError` when there is nothing to ask and no state, or when a question is none that a client may be asked.
     """
@@ -68,7 +68,8 @@ def input_required_result(
     result: dict[str, Any] = {"resultType": INPUT_REQUIRED}
     if questions:
         result["inputRequests"] = {
-            key: {"method": method, "params": dict(params)} for key, (method, params) in questions.items()
+            key: {"method": method, "params": params if type(params) is Raw else dict(params)}
+            for key, (method, params) in questions.items()
         }
     if state is not None:
         result["requestState"] = state
