@@ -24,6 +24,10 @@ STATELESS = (
 )  # fmt: skip
 """The steps of every client at the revision without a handshake."""
 
+TOGETHER = ("logging", "subscription", "changing", "listening")
+BOTH = (*(step for step in (*ALL, *STATELESS) if step not in TOGETHER), "shared")
+"""The steps of two clients of two eras at the same moment, each with those that are its own, and then what both see."""
+
 FEW = (
     "initialize", "listing", "calling", "structure", "errors", "progress", "logging", "undeclared", "roots", "resources",
     "prompts", "mirrored", "load",
@@ -91,6 +95,9 @@ def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: 
     )
 
 
+MIXED = (Peer("Python mcp 2.3.0", "both", _python("mcp-2", "both_eras"), BOTH),)
+"""Clients of both eras on one server at the same moment; over stdio on one process, by one input and one output."""
+
 SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
 """Others' servers, whose answers are compared with ours."""
 
@@ -111,6 +118,7 @@ ABROAD = (
 """Others' servers, where our client signs in."""
 
 PEERS = (
+    *MIXED,
     *_plain("Python mcp 2.3.0", ("auto", "2026-07-28", "legacy"), _python("mcp-2", "sdk2")),
     *_plain(
         "Python mcp 1.30.0",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as runner
-from .peers import ALL, PEERS, STATELESS, Peer
+from .peers import ALL, MIXED, PEERS, STATELESS, TOGETHER, Peer
 
 
 def client(code: str, *steps: str) -> Peer:
@@ -69,7 +69,13 @@ def test_each_client_of_the_stateless_era_plays_it_whole_whether_pinned_or_not()
     whole = {(peer.name, peer.mode) for peer in PEERS if peer.steps == STATELESS}
     names = ("FastMCP 4.1.2", "Python mcp 2.3.0", "TypeScript client 2.4.0")
     assert whole == {(name, mode) for name in names for mode in ("auto", "2026-07-28")}
-    assert {peer.mode for peer in PEERS if peer.name in names} == {"auto", "2026-07-28", "legacy"}
+    assert {peer.mode for peer in PEERS if peer.name in names} == {"auto", "2026-07-28", "legacy", "both"}
+
+
+def test_what_both_eras_play_at_once_misses_only_what_they_share() -> None:
+    (both,) = MIXED
+    assert set(both.steps) == (set(ALL) | set(STATELESS) | {"shared"}) - set(TOGETHER)
+    assert len(both.steps) == len(ALL) + len(STATELESS) - 5 + 1
 
 
 def test_the_page_names_every_peer(root: Path) -> None:

@@ -395,7 +395,14 @@ STEPS = (
 )  # fmt: skip
 
 
-async def perform(player: Player, steps: Sequence[Callable[[Any], Awaitable[None]]] = STEPS) -> bool:
+def say(line: str) -> None:
+    """Print it at once."""
+    print(line, flush=True)
+
+
+async def perform(
+    player: Player, steps: Sequence[Callable[[Any], Awaitable[None]]] = STEPS, say: Callable[[str], object] = say
+) -> bool:
     """Every step, one line each, until one is wrong; whether none was. With PLAY_ON set, those after a wrong one as well."""
     right = True
     for step in steps:
@@ -406,11 +413,11 @@ async def perform(player: Player, steps: Sequence[Callable[[Any], Awaitable[None
                 await step(player)
         except Exception as error:  # noqa: BLE001 - a client may raise whatever it likes, and wrong it is
             right = False
-            print(f"WRONG {step.__name__}: {error or type(error).__name__}", flush=True)
+            say(f"WRONG {step.__name__}: {error or type(error).__name__}")
             if not isinstance(error, Wrong):
                 traceback.print_exc()
         else:
-            print(f"ok {step.__name__}", flush=True)
+            say(f"ok {step.__name__}")
     return right
 
 

@@ -159,12 +159,9 @@ class Sdk2:
                 hearing.cancel()
 
 
-async def main(arguments: list[str]) -> bool:
-    """`MODE URL` or `MODE COMMAND ARGUMENT…`."""
-    mode, *where = arguments
-    server: Any = where[0] if where[0].startswith("http") else StdioServerParameters(command=where[0], args=where[1:])
-    player = Sdk2() if mode == "legacy" else Sdk2(stateless.REVISION)
-    async with Client(
+def client(player: Sdk2, mode: str, server: Any) -> Client:
+    """A client that hears with the player's ears; `server` is a URL, a command, or a transport."""
+    return Client(
         server,
         mode=mode,
         sampling_callback=player.samples,
@@ -173,7 +170,15 @@ async def main(arguments: list[str]) -> bool:
         list_roots_callback=player.roots,
         logging_callback=player.hears_log,
         message_handler=player.hears,
-    ) as player.client:
+    )
+
+
+async def main(arguments: list[str]) -> bool:
+    """`MODE URL` or `MODE COMMAND ARGUMENT…`."""
+    mode, *where = arguments
+    server: Any = where[0] if where[0].startswith("http") else StdioServerParameters(command=where[0], args=where[1:])
+    player = Sdk2() if mode == "legacy" else Sdk2(stateless.REVISION)
+    async with client(player, mode, server) as player.client:
         return await (play if mode == "legacy" else stateless).perform(player)
 
 
