@@ -517,6 +517,7 @@ class Exchange:
             self._alarm.cancel()
             self._alarm = None
         if not self._is_over:
+            self.cancelled.set("the call is gone")  # no handler has crashed that goes with it
             self._end(None)
         self._ending = None
         self._table.release(self)

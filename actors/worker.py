@@ -116,7 +116,7 @@ async def execute_job(job: Job) -> None:
             job.session.send(error.ending)
             raise error.error from error.error.__cause__
         job.session.send(crash_reply(job, error))
-        if isinstance(error, RequestCancelled | NoStream) and job.cancelled:
+        if job.cancelled and _is_cancellation(error):
             return  # the handler obeyed its cancellation: no crash
         raise
     ctx.close()
@@ -235,6 +235,13 @@ def _ungrouped(error: BaseException) -> BaseException:
     grouped = issubclass(type(error), BaseExceptionGroup)
     members: Sequence[BaseException] = getattr(error, "exceptions", ()) if grouped else ()
     return _ungrouped(members[0]) if len(members) == 1 else error
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether this is what a handler meets whose call is cancelled, also several times in a task group."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_cancellation(each) for each in error.exceptions)
+    return isinstance(error, RequestCancelled | NoStream)
 
 
 # --- `tools/call`: find the tool, check the arguments, run it, check the result.
