@@ -141,6 +141,7 @@ class Exchange:
         "caller",
         "cancelled",
         "facts",
+        "kept_bytes",
         "method",
         "parked_as",
         "request_digest",
@@ -178,6 +179,8 @@ class Exchange:
         """The answers so far, where the handler may run again."""
         self._parked_until = math.inf
         self.request_digest = b""
+        self.kept_bytes = 0
+        """The size of the request and of all answers to it, which the handler may keep until the call is over. Counted from the first question."""
         self.worker: Pid | None = None
         self.parked_as: str | None = None
         """Its id among the parked calls; None before its first question."""
@@ -463,6 +466,7 @@ class Exchange:
         if not self.request_digest:
             assert self._job is not None
             self.request_digest = request_digest(self.method, self._job.params)
+            self.kept_bytes = len(encode(self._job.params))
         try:
             state = self._table.park(self)
         except (McpError, LocalProtocolError) as error:
@@ -496,6 +500,7 @@ class Exchange:
             self._deadline = self._node.now() + self._timeout
         if self._job is not None:
             self._job.request_id = request.id
+        self.kept_bytes += len(encode([request.params.get("_meta"), responses]))
         self._attach(request, facts, quiet)
         if self._is_over:
             self._close(self._ending)

@@ -58,6 +58,11 @@ FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
 NOT_ACCEPTABLE: Final = 406
 UNAVAILABLE: Final = 503
+MOST_PARKED_BYTES: Final = 64 * 1024 * 1024
+"""How many bytes of requests and answers all parked calls may have. The last one may exceed it."""
+MOST_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
+"""How many of them one caller's calls may have. A parked call needs no connection, so nothing else bounds what its client makes this server keep."""
+_NONE_PARKED: Final = (0, 0)
 _VERSION_HEADER: Final = "mcp-protocol-version"
 
 
@@ -126,6 +131,7 @@ class Exchanges:
         "_callers",
         "_company",
         "_parked",
+        "_parked_bytes",
         "_parked_callers",
         "_supervisor",
         "_supervisor_process",
@@ -139,7 +145,9 @@ class Exchanges:
         """How many are worked on, without those that are parked."""
         self._callers: dict[Caller, int] = {}
         self._parked: dict[str, Exchange] = {}
-        self._parked_callers: dict[Caller | None, int] = {}
+        self._parked_callers: dict[Caller | None, tuple[int, int]] = {}
+        """The number of each caller's parked calls, and their bytes."""
+        self._parked_bytes = 0
         self._supervisor: Ref[TaskSupervisor]
         self._supervisor_process: Process | None = None
         self._unstarted: dict[Exchange, None] = {}
@@ -353,7 +361,11 @@ class Exchanges:
             raise McpError(
                 ErrorCode.INTERNAL_ERROR, f"Too many calls wait for answers: at most {settings.max_parked} may"
             )
-        count = self._parked_callers.get(caller, 0)
+        count, size = self._parked_callers.get(caller, _NONE_PARKED)
+        if size >= MOST_PARKED_BYTES_EACH or self._parked_bytes >= MOST_PARKED_BYTES:
+            raise McpError(
+                ErrorCode.INTERNAL_ERROR, "Too many calls wait for answers: together their requests are too large"
+            )
         if count >= settings.max_parked_per_principal:
             raise McpError(
                 ErrorCode.INTERNAL_ERROR,
@@ -371,7 +383,8 @@ class Exchanges:
             answers=None if answers is None else answers.recorded,
         )
         text = state.seal(company.sealing, owner_of_state(exchange.facts.peer))
-        self._parked_callers[caller] = count + 1
+        self._parked_callers[caller] = (count + 1, size + exchange.kept_bytes)
+        self._parked_bytes += exchange.kept_bytes
         self._parked[exchange.parked_as] = exchange
         self.give_back(exchange.caller)
         return text
@@ -379,9 +392,10 @@ class Exchanges:
     def _remove_parked(self, exchange: Exchange) -> None:
         assert exchange.parked_as is not None
         del self._parked[exchange.parked_as]
-        left = self._parked_callers.pop(exchange.caller) - 1
-        if left:
-            self._parked_callers[exchange.caller] = left
+        count, size = self._parked_callers.pop(exchange.caller)
+        self._parked_bytes -= exchange.kept_bytes
+        if count > 1:
+            self._parked_callers[exchange.caller] = (count - 1, size - exchange.kept_bytes)
 
     # --- admission
 

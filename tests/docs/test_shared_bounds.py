@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from greenroom import Pool, Server, Settings
+from greenroom.actors import exchange_table
 from greenroom.actors.elicitation.bridge import LIMIT
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
 from greenroom.actors.output.output_limits import MOST_FILES
@@ -23,6 +24,7 @@ from greenroom.transports.http_config import HttpConfig
 if TYPE_CHECKING:
     from pathlib import Path
 
+_MIB = 1024 * 1024
 MOUNTED = inspect.signature(Server.mount).parameters["most"].default
 UPSTREAM = UpstreamSpec.__dataclass_fields__
 FIGURES = {
@@ -33,6 +35,8 @@ FIGURES = {
         Settings().max_parked,
         Settings().max_parked_per_principal,
         int(Settings().parked_timeout),
+        exchange_table.MOST_PARKED_BYTES // _MIB,
+        exchange_table.MOST_PARKED_BYTES_EACH // _MIB,
     ),
     "Threads of one tool": (Settings().tool_threads, Settings().principal_threads),
     "Calls that wait for a pool": (Pool().queue,),

@@ -12,6 +12,7 @@ import pytest
 from tests.actors.tasks.stateless_client import ABLE, StatelessClient
 
 from greenroom import Accepted, BadAnswer, Context, Server, Settings
+from greenroom.actors import exchange_table
 from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
@@ -249,6 +250,37 @@ async def test_parked_calls_are_bounded_for_each_principal_and_in_all() -> None:
         await ada.result("tools/call", **BOOK, **again(states[0], who={"action": "accept", "content": {"value": "A"}}))
         assert stage.company.exchanges.parked == 3
         assert stage.company.exchanges.open == 0
+
+
+@pytest.mark.row("26-R12")
+@pytest.mark.parametrize(("others", "limit"), [(0, "MOST_PARKED_BYTES_EACH"), (1, "MOST_PARKED_BYTES")])
+@pytest.mark.parametrize("where", ["request", "_meta", "answer", "_meta of the retry"])
+async def test_what_parked_calls_make_the_server_keep_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, others: int, limit: str, where: str
+) -> None:
+    monkeypatch.setattr(exchange_table, limit, 50_000)
+    large = "x" * 60_000
+    async with booking() as stage:
+        ada = stage.client("ada")
+        day, noise = large if where == "request" else "monday", {"_meta": {"noise": large}}
+        request = {"name": "book", "arguments": {"day": day}}
+        first = await ada.result("tools/call", **request, **(noise if where == "_meta" else {}))
+        if where in ("answer", "_meta of the retry"):
+            assert (await ada.result("tools/call", **BOOK))["resultType"] == "input_required", "nothing is large yet"
+            name = large if where == "answer" else "Ada"
+            who = {"action": "accept", "content": {"value": name}}
+            more = {} if where == "answer" else noise
+            first = await ada.result("tools/call", **request, **again(first, who=who), **more)
+        assert first["resultType"] == "input_required", "one call may be large"
+
+        eve = stage.client("eve" if others else "ada")
+        refused = await eve.error("tools/call", **BOOK)
+        assert refused["message"] == "Too many calls wait for answers: together their requests are too large"
+        if not others:
+            assert (await stage.client("eve").result("tools/call", **BOOK))["resultType"] == "input_required"
+
+        await asyncio.sleep(stage.company.settings.parked_timeout + 1)
+        assert (await ada.result("tools/call", **BOOK))["resultType"] == "input_required", "there is room again"
 
 
 @pytest.mark.row("26-R12")
