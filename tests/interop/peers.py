@@ -42,6 +42,9 @@ BESIDE = (
 )  # fmt: skip
 """Where a server that others wrote is asked the same as ours."""
 
+EXTENSION = ("followed", "handle", "cancelled", "question", "failed", "at_once", "unknown", "undeclared")
+"""The steps of a client of the tasks extension."""
+
 KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
 """The further steps of the command line that keeps a connection; its last one is about tasks."""
 
@@ -98,6 +101,12 @@ def _plain(name: str, modes: tuple[str, ...], command: tuple[str, ...], *, old: 
 MIXED = (Peer("Python mcp 2.3.0", "both", _python("mcp-2", "both_eras"), BOTH),)
 """Clients of both eras on one server at the same moment; over stdio on one process, by one input and one output."""
 
+TASKS = tuple(
+    Peer("FastMCP tasks 4.1.2", mode, (*_python("fastmcp", "task_extension"), mode), EXTENSION)
+    for mode in ("auto", "2026-07-28")
+)
+"""A client of the tasks extension, which has handles of its tasks."""
+
 SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
 """Others' servers, whose answers are compared with ours."""
 
@@ -119,6 +128,7 @@ ABROAD = (
 
 PEERS = (
     *MIXED,
+    *TASKS,
     *_plain("Python mcp 2.3.0", ("auto", "2026-07-28", "legacy"), _python("mcp-2", "sdk2")),
     *_plain(
         "Python mcp 1.30.0",
