@@ -120,7 +120,7 @@ class Settings:
     task_poll: float = 1.0
     """The poll interval that peers are asked to keep."""
 
-    cache: Cache | Mapping[str, Cache] | None = None
+    cache: Cache | float | Mapping[str, Cache] | None = None
     """How long clients of the stateless era may keep lists and the description of the server: one hint for all, or hints by method."""
 
     log_level: LogLevel = "info"

@@ -367,7 +367,7 @@ class HttpEngine:
         """
         said = http_request.headers.get(VERSION_HEADER)
         return (
-            said is not None
+            bool(said)
             and not is_handshake_version(said)
             and checks.SESSION_HEADER not in http_request.headers
             and (self.config.validate_protocol_version or said == STATELESS_DIALECT.version)

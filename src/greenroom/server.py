@@ -115,7 +115,7 @@ class Server(Decorators):
         auth: AuthProvider | Sequence[AuthProvider] | None = None,
         required_scopes: Collection[str] = (),
         extensions: Sequence[Extension] = (),
-        cache: Cache | Mapping[str, Cache] | None = None,
+        cache: Cache | float | Mapping[str, Cache] | None = None,
     ) -> None:
         """`settings` has all settings; arguments given beside it take precedence. `hooks` are called for sessions.
 

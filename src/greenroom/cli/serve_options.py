@@ -131,6 +131,7 @@ SERVE_OPTIONS: Final[Sequence[CommandOption]] = (
     _identity("instructions", "instructions to a model that uses the server", metavar="TEXT"),
     _identity("capabilities", 'capabilities to declare instead of the detected ones, as a JSON object: {"logging": null} for none', "json", metavar="JSON"),
     _identity("experimental", "experimental capabilities, as a JSON object", "json", metavar="JSON"),
+    _identity("cache", "how long clients of the current revision may keep lists; not at all unless given", **_seconds, zero=True),
     # --- sessions, calls and tasks
     _work(
         "seal-keys-file",

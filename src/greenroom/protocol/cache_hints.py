@@ -74,10 +74,12 @@ def check_caches(what: str, caches: object) -> Mapping[str, Cache]:
     """The hints by method. Raises `BadCache` for a method whose results carry none."""
     if caches is None:
         return {}
+    if isinstance(caches, int | float) and not isinstance(caches, bool):
+        caches = Cache(caches)
     if isinstance(caches, Cache):
         return dict.fromkeys(CACHEABLE - {"resources/read"}, caches)
     if not isinstance(caches, dict):
-        raise BadCache(f"{what} must be Cache(seconds) for all lists, or a dict of them by method, not {caches!r}")
+        raise BadCache(f"{what} must be Cache(seconds) or a number of seconds for all lists, or a dict of them by method, not {caches!r}")
     members = cast("dict[str, Cache]", caches)
     for method, cache in members.items():
         if method not in CACHEABLE or method == "resources/read":

@@ -55,6 +55,7 @@ async def hints(server: Server, method: str, peer: Peer | None = None, **params:
 async def test_a_list_may_not_be_kept_unless_the_server_says_so(method: str) -> None:
     assert await hints(library(), method) == (0, "private")
     assert await hints(library(cache=Cache(60)), method) == (60_000, "private")
+    assert await hints(library(cache=60), method) == (60_000, "private")
     assert await hints(library(settings=Settings(cache=Cache(60, public=True))), method) == (60_000, "public")
 
 
@@ -133,7 +134,7 @@ def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
         Cache(seconds)
 
 
-@pytest.mark.parametrize("cache", [60, {"tools/call": Cache(1)}, {"resources/read": Cache(1)}, {"tools/list": 60}])
+@pytest.mark.parametrize("cache", ["60", -1, True, {"tools/call": Cache(1)}, {"resources/read": Cache(1)}, {"tools/list": 60}])
 def test_a_hint_for_what_has_none_is_refused_with_what_to_write(cache: Any) -> None:
     with pytest.raises((BadSetting, ConfigError), match="cache"):
         Server("s", cache=cache)
