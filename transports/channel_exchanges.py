@@ -199,7 +199,7 @@ class ChannelExchanges:
                     await self._send(lines)
         if exchange.is_listen and not exchange.has_reply:
             lost = encode_error(exchange.request_id, McpError(ErrorCode.INTERNAL_ERROR, LISTEN_LOST))
-            await self._send_reply(exchange, (_listen_ended(exchange.request_id), lost))
+            await self._send_reply(exchange, (lost, _listen_ended(exchange.request_id)))
 
     @staticmethod
     def _lines(exchange: ChannelExchange, events: Sequence[FeedEvent]) -> tuple[list[bytes], bool]:
@@ -207,13 +207,14 @@ class ChannelExchanges:
         lines: list[bytes] = []
         has_reply = False
         for event in events:
+            if event.data:
+                lines.append(event.data)
             if event.answers is not None:
                 has_reply = True
                 if exchange.is_listen:
-                    # A stream over HTTP ends by itself. Here the revision's pages ask for this notification as well as for the result.
+                    # A stream over HTTP ends by itself. Here the revision's pages ask for this notification as well as for the result. It is
+                    # the second of the two, since clients that read it first take the listen for lost, and the result for a stray.
                     lines.append(_listen_ended(exchange.request_id))
-            if event.data:
-                lines.append(event.data)
         return lines, has_reply
 
     async def _send_reply(self, exchange: ChannelExchange, lines: Sequence[bytes]) -> None:

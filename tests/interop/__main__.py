@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.served_program import served
 
-from .peers import ABROAD, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
+from .peers import ABROAD, ENDINGS, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 old = f"{url.removesuffix('/mcp')}/sse"
                 rows += [_shown(play(peer, "sse", [old], folder)) for peer in older]
         rows += [_shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only)]
+        rows += [
+            _shown(play_on_stdio(peer, options.server, folder)) for peer in _chosen("stdio", options.only, ENDINGS)
+        ]
         guests = _chosen("signin", options.only, GUESTS)
         if guests:
             with served([sys.executable, str(HERE / "guarded.py")], folder / "guarded.log") as url:

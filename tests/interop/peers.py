@@ -107,6 +107,12 @@ TASKS = tuple(
 )
 """A client of the tasks extension, which has handles of its tasks."""
 
+ENDINGS = (
+    Peer("Python mcp 2.3.0", "ending", _python("mcp-2", "ending"), ("ending",)),
+    Peer("TypeScript client 2.4.0", "ending", _node("ending"), ("ending",)),
+)
+"""Clients that listen on stdio to a server that is told to stop."""
+
 SERVERS = (Peer("server-everything 2026.8", "tasks", (sys.executable, "-m", "tests.interop.tasks"), BESIDE),)
 """Others' servers, whose answers are compared with ours."""
 

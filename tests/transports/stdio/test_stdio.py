@@ -224,7 +224,7 @@ async def test_exchanges_are_answered_at_the_end_of_the_input_and_listens_end_wi
         ends.say(enveloped("hold", 1) + enveloped("subscriptions/listen", 2) + line("hold", 3))
         await until(lambda: bool(ends.router.held) and bool(ends.router.feeds) and bool(ends.router.sessions))
         ends.hang_up()
-        told, ended = await ends.hear(), await ends.hear()
+        ended, told = await ends.hear(), await ends.hear()
         assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 2)
         assert (ended["id"], ended["result"]) == (2, {"finished": True})
         assert not ends.wire.finished.is_set()
