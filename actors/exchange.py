@@ -66,6 +66,9 @@ _CLOCK_TOLERANCE: Final = 1e-6
 _COLLECT_SECONDS: Final = 0.002
 """For how long questions are collected, so that those of a task group go out together."""
 _BAD_REQUEST: Final = 400
+_REFUSALS: Final = frozenset({ErrorCode.HEADER_MISMATCH, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION})
+"""Errors that refuse a request before anything is done: a client corrects the request and sends it again. A handler may raise one that an upstream server has
+sent, and has then begun: its client must not repeat the call."""
 _SENT_BY_CALLS: Final = frozenset({"notifications/progress", "notifications/message"})
 """The protocol's notifications that belong on the stream of a call. Changes are told to those that listen for them."""
 
@@ -299,7 +302,10 @@ class Exchange:
         """The client no longer waits: end the process, and send nothing more."""
         if not self._is_over:
             self._end_worker(why, CANCELLED)
-            self._end(None, outcome="cancelled")
+            if self.is_attached:
+                self._end(None, outcome="cancelled")
+            else:
+                self.forget()  # its questions were on their way, and nothing but them leads to the next round
 
     def _end_worker(self, why: str, reason: Shutdown) -> None:
         self.cancelled.set(why)
@@ -337,6 +343,8 @@ class Exchange:
     def _encoded(self, ending: CallFailure | bytes) -> bytes:
         """The response to the request of this round."""
         if isinstance(ending, McpError):
+            if ending.code in _REFUSALS:
+                ending = McpError(ErrorCode.INTERNAL_ERROR, ending.message, ending.data)
             return encode_error(self.request_id, STATELESS_DIALECT.fit_error(ending))
         if isinstance(ending, dict):
             return encode_result(
@@ -471,7 +479,8 @@ class Exchange:
             state = self._table.park(self)
         except (McpError, LocalProtocolError) as error:
             for question in questions.values():
-                question.answer.set_exception(error)
+                if not question.answer.done():  # its time may be over, though its handler has not run since
+                    question.answer.set_exception(error)
             return
         asked = {key: (question.method, question.params) for key, question in questions.items()}
         result = STATELESS_DIALECT.finish(self.method, input_required_result(asked, state), server_info(self.settings))

@@ -28,7 +28,7 @@ from greenroom.protocol.dialect import (
     is_handshake_version,
 )
 from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY, is_enveloped
-from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JSONRPC,
     JsonRpcError,
@@ -46,6 +46,7 @@ from greenroom.supervision import ProcessExited, tracebacks
 
 from . import http_request as checks
 from .access_log import log_refusal
+from .channel_exchanges import LISTEN_LOST
 from .http1_codec import RequestHead
 from .http_config import HttpConfig
 from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, Interruption, RequestRefused, invalid_request
@@ -617,7 +618,9 @@ class HttpEngine:
             if wait.fired:
                 await responder.stream_chunk(checks.encode_event(FeedEvent("", checks.server_stopped_error(id))))
             elif not answered and (session is None or self._router.find(session.id, http_request.peer) is None):
-                await responder.stream_chunk(checks.encode_event(FeedEvent("", checks.session_lost_error(id))))
+                # In the stateless era only a listen can lose its feed: a call whose process dies has a reply.
+                lost = McpError(ErrorCode.INTERNAL_ERROR, LISTEN_LOST if until_eof else checks.SESSION_LOST)
+                await responder.stream_chunk(checks.encode_event(FeedEvent("", encode_error(id, lost))))
         finally:
             self._interruptible_calls.discard(wait)
             feed.leave()

@@ -324,8 +324,8 @@ class BadRequestState(McpError):
 
 
 _PROBLEMS: Final[Mapping[str, str]] = {
-    "tampered": '"requestState" is not one that this server made for this caller: send it back unchanged, or begin again without it',
-    "expired": '"requestState" has expired: begin again without it',
+    "tampered": '"requestState" is not one that this server made for this caller: send it back unchanged. A call that it belonged to may have done things: begin again without it only if that is harmless',
+    "expired": '"requestState" has expired. What its call has done until then stays done: begin again without it only if that is harmless',
     "other_request": '"requestState" belongs to another request: send it with the method and params that it came for',
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 from greenroom import Context, Server
 from greenroom.cli.raw_peer import HttpPeer
+from greenroom.supervision import current_node, kill
 from greenroom.transports import http1_connection
 
 pytestmark = pytest.mark.greenroom(clock="real")
@@ -46,3 +47,21 @@ async def test_the_work_stops_when_the_client_leaves(leaves: str, *, streamed: b
             await line.close()
         await stopped.wait()
         await line.close()
+
+
+@pytest.mark.row("26-L7")
+async def test_a_listen_whose_process_has_died_ends_with_an_error_that_says_what_to_do() -> None:
+    server = Server("listened")
+    server.tool(asyncio.sleep)
+    async with server.started() as company:
+        peer = HttpPeer(await server.listen(port=0))
+        listen = await peer.open("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        assert (await listen.next() or {})["method"] == "notifications/subscriptions/acknowledged"
+        supervisor = current_node().named(company.name("exchanges"))
+        assert supervisor is not None
+        kill(supervisor.pid)
+        error = (await listen.finish()).error
+        assert error["code"] == -32603
+        assert "listen again" in error["message"]
+        assert "initialize" not in error["message"]
+        await listen.close()
