@@ -124,6 +124,24 @@ class _RoundInput:
         )
 
 
+class ListenPlace:
+    """The place of a listen. It may be given back both when a start has failed and when the process ends, and counts once."""
+
+    __slots__ = ("_caller", "_table")
+
+    def __init__(self, table: Exchanges, caller: Caller | None) -> None:
+        """Take the place. Raises `ExchangeRefused` when there is none."""
+        table.admit(caller)
+        self._table: Exchanges | None = table
+        self._caller = caller
+
+    def give_back(self) -> None:
+        """Give the place back, unless that was done."""
+        table, self._table = self._table, None
+        if table is not None:
+            table.give_back(self._caller)
+
+
 class Exchanges:
     """All exchanges of a company."""
 
@@ -231,24 +249,19 @@ class Exchanges:
         )
 
     async def _listen(self, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter) -> SessionReply:
-        """Open a listen feed. Its process gives the place back."""
-        caller = caller_key(facts.peer)
+        """Open a listen feed."""
         try:
-            self.admit(caller)
+            place = ListenPlace(self, caller_key(facts.peer))
         except ExchangeRefused as error:
             return _refusal(facts.peer, request, error)
-        opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted))
+        opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted, place))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_leave_feed)
             raise
         except ActorError:
-            self.give_back(caller)
-            busy = McpError(
-                ErrorCode.INTERNAL_ERROR, "No process can be started just now: try again", not_executed("busy")
-            )
-            return EncodedReply(encode_error(request.id, busy), UNAVAILABLE)
+            return _refusal(facts.peer, request, ExchangeRefused(_busy(), UNAVAILABLE))
 
     def _begin(
         self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None
@@ -290,13 +303,15 @@ class Exchanges:
     ) -> Exchange:
         """Start a new exchange; with a `state`, for a call that was asked in an earlier run, which is gone."""
         company = self._company
-        exchange = Exchange(self, request, facts, quiet, handler_timeout(request.method, found))
+        own_timeout, starter = handler_timeout(request.method, found), task_starter(company, request, found)
+        # Before the exchange is made, which sets its alarm: without a place of its own, it would give back another's.
+        self.admit(caller_key(facts.peer))
+        exchange = Exchange(self, request, facts, quiet, own_timeout)
         if state is not None:
             exchange.round = state.round
             exchange.set_answers(RecordedAnswers(state.answers), responses)
         else:
             exchange.set_answers(RecordedAnswers() if _may_run_again(found) else None, responses)
-        self.admit(exchange.caller)
         job = Job(
             0,
             exchange,  # type: ignore[arg-type]  # it takes the job's ending, as a reference to a session would
@@ -308,7 +323,7 @@ class Exchanges:
             exchange.cancelled,
             company,
             catalogue=company.catalogue_ref.current,
-            task_starter=task_starter(company, request, found),
+            task_starter=starter,
             input=_RoundInput(exchange, request.params, responses, state) if request.method in MAY_ASK else None,
         )
         exchange.set_job(job)
@@ -442,8 +457,7 @@ class Exchanges:
             worker = self._supervisor.now(begin, run_job, (self._company.work, job), (), "temporary", exchange)
             if worker is not None or is_alive(self._supervisor):
                 return
-        busy = not_executed("busy")
-        exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again", busy))
+        exchange.fail(_busy())
 
     def _find_supervisor(self) -> Process | None:
         process = self._supervisor_process = current_node().named(self._company.name("exchanges"))
@@ -524,6 +538,11 @@ def _log(request: JsonRpcRequest, facts: SessionFacts, started_at: float, outcom
 def _refusal(peer: Peer, request: JsonRpcRequest, error: ExchangeRefused) -> EncodedReply:
     log_refusal(error.message, status=error.status, peer=peer, method=request.method, setting=error.setting)
     return EncodedReply(encode_error(request.id, error), error.status)
+
+
+def _busy() -> McpError:
+    why = "The server cannot work on this just now: try again"
+    return McpError(ErrorCode.INTERNAL_ERROR, why, not_executed("busy"))
 
 
 def _too_many(why: str, setting: str) -> ExchangeRefused:

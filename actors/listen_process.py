@@ -28,7 +28,7 @@ from greenroom.supervision import (
 from greenroom.transports.access_log import is_on, log_call
 from greenroom.transports.interfaces import FeedEvent
 
-from .catalogue import MissingScopes, caller_key, reached_entries
+from .catalogue import MissingScopes, reached_entries
 from .server_description import declared_capabilities
 from .session_streams import FeedWaiter
 from .settings import server_info
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Monitor, Ref
 
     from .company import Company
+    from .exchange_table import ListenPlace
     from .worker_interfaces import SessionFacts
 
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -198,8 +199,12 @@ class ListenProcess(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter) -> None:
+    def __init__(
+        self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter, place: ListenPlace
+    ) -> None:
+        """`place` is given back when the process ends."""
         self._company = company
+        self._place = place
         self._id = request.id
         self._meta = {SUBSCRIPTION_ID_KEY: request.id}
         self._facts = facts
@@ -224,7 +229,7 @@ class ListenProcess(GenServer):
         for record in watched:
             if record.status != "working":  # it has changed before this client could listen, and may not change again
                 own.send(TaskChanged(record))
-        self.process.add_exit_waiter(self)  # last: a start that fails gives its place back by itself
+        self.process.add_exit_waiter(self)
 
     def open_feed(self) -> ListenFeed:
         """The feed, for its reader."""
@@ -258,9 +263,8 @@ class ListenProcess(GenServer):
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
         """Runs however the process ended: end the feed, and release what the filter holds."""
         self.feed.end()
-        company = self._company
-        company.tasks.watchers.unwatch(self._filter.task_ids, self._own_ref)
-        company.exchanges.give_back(caller_key(self._facts.peer))
+        self._company.tasks.watchers.unwatch(self._filter.task_ids, self._own_ref)
+        self._place.give_back()
         if is_on():
             facts, seconds = self._facts, self.process.node.now() - self._started_at
             log_call("subscriptions/listen", "", "ended", seconds, facts.peer, facts.version)
@@ -303,11 +307,15 @@ class ListenProcess(GenServer):
 
 
 async def open_listen_feed(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter, place: ListenPlace
 ) -> ListenFeed:
-    """Start the process, and return its feed. Raises `ActorError` when it cannot be started."""
-    spec = child(ListenProcess, company, request, facts, wanted)
+    """Start the process, and return its feed. Raises `ActorError` when it cannot be started, and gives the place back."""
+    spec = child(ListenProcess, company, request, facts, wanted, place)
     spec = spec.but(restart="temporary", options=Options(label="listen"))
     supervisor: Ref[DynamicSupervisor] = company.exchanges.supervisor
-    process: Ref[ListenProcess] = await supervisor.call(DynamicSupervisor.start_child, spec)
-    return await process.within(None).call(ListenProcess.open_feed)
+    try:
+        process: Ref[ListenProcess] = await supervisor.call(DynamicSupervisor.start_child, spec)
+        return await process.within(None).call(ListenProcess.open_feed)
+    except BaseException:
+        place.give_back()  # also where the client no longer waits, and sees no error
+        raise

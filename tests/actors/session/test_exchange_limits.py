@@ -7,9 +7,11 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.actors.tasks.stateless_client import StatelessClient
 
 from greenroom import Server, Settings
+from greenroom.actors.listen_process import ListenProcess
 from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
@@ -82,3 +84,50 @@ async def test_all_callers_together_are_bounded() -> None:
         released.set()
         assert (await clients[2].result("tools/call", **HOLD))["resultType"] == "complete"
         await begun[1]
+
+
+async def test_a_refused_request_gives_no_place_back_however_late() -> None:
+    async with holding(max_exchanges_per_principal=1, call_timeout=3.0) as (company, released):
+        ada = StatelessClient(company, Peer("test", principal="ada"))
+        begun = begin(ada)
+        await asyncio.sleep(2)
+        assert (await refusal(ada))[0] == 503
+        released.set()
+        await begun
+        await asyncio.sleep(10)
+        assert company.exchanges.open == 0
+
+
+LISTEN: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
+
+
+def break_process(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Make the process of each listen crash in this step."""
+
+    def crash(self: ListenProcess) -> None:
+        raise RuntimeError(step)
+
+    monkeypatch.setattr(ListenProcess, step, crash)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("step", ["init", "open_feed"])
+async def test_a_listen_whose_process_crashes_at_its_start_gives_its_place_back_once(
+    step: str, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    async with holding(max_exchanges_per_principal=1) as (company, _):
+        ada = StatelessClient(company, Peer("test", principal="ada"))
+        break_process(monkeypatch, step)
+        listen = ada.request("subscriptions/listen", LISTEN)
+        opening = asyncio.ensure_future(company.exchange(ada.peer, listen, quiet=60.0))
+        if waits:
+            reply = await opening
+            assert isinstance(reply, EncodedReply)
+            assert (reply.status, json.loads(reply.body)["error"]["data"]["reason"]) == (503, "busy")
+        else:
+            await asyncio.sleep(0)
+            opening.cancel()
+            await asyncio.wait([opening])
+            assert opening.cancelled()
+        await asyncio.sleep(1)
+        assert company.exchanges.open == 0
