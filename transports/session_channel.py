@@ -148,10 +148,12 @@ class SessionChannel:
                     return True
                 return False
             case JsonRpcNotification(method="notifications/cancelled", params=params):
-                id = params.get("requestId")
-                if (type(id) is str or type(id) is int) and self._exchanges.cancel(id):
+                named: Any = params.get("requestId")
+                is_id = type(named) is str or type(named) is int
+                if is_id and self._exchanges.cancel(named):
                     return True
-                return self._session is None or (is_enveloped(params) and id_key(id) not in self._pending)
+                of_session = is_id and id_key(named) in self._pending
+                return self._session is None or (is_enveloped(params) and not of_session)
             case JsonRpcNotification(params=params):
                 return is_enveloped(params)
             case _:

@@ -193,6 +193,16 @@ async def test_a_cancellation_of_a_request_of_the_session_goes_there_whatever_it
     await wire.channel.end()
 
 
+@pytest.mark.parametrize("odd", [None, True, 1.0, [1], {"id": 1}])
+async def test_a_cancellation_without_an_id_in_a_channel_with_a_session_goes_nowhere(odd: Any) -> None:
+    router = FakeSessionRouter()
+    wire = Wire(router)
+    await wire.say(line("echo", 1), enveloped("echo", 2))
+    await wire.say(enveloped("notifications/cancelled", requestId=odd))
+    assert [each for each in router.sessions[0].heard if isinstance(each, JsonRpcNotification)] == []
+    await wire.channel.end()
+
+
 async def test_no_session_begins_for_notifications_of_a_peer_that_has_none() -> None:
     router = FakeSessionRouter()
     wire = Wire(router)
