@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from .errors import ErrorCode, McpError
 from .jsonrpc import is_object
-from .versions import STATELESS
+from .versions import STATELESS, SUPPORTED
 from .wire_shapes import LOG_LEVELS, LogLevel
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def check_spoken(version: str) -> None:
         shown = version if len(version) <= _LONGEST_SHOWN else version[:_LONGEST_SHOWN] + "…"
         raise McpError(
             ErrorCode.UNSUPPORTED_PROTOCOL_VERSION,
-            f"Unsupported protocol version {shown!r}: requests that stand alone are of revision {STATELESS}",
+            f"Unsupported protocol version {shown!r}: write {STATELESS} for requests that stand alone; sessions begin with initialize, and speak {', '.join(SUPPORTED)}",
             {"supported": [STATELESS], "requested": version if len(version) <= _LONGEST_REQUESTED else shown},
         )
 

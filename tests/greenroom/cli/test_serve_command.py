@@ -353,7 +353,7 @@ def test_without_its_node_it_says_so(
         (("git",), 3, "no server is called 'git'"),
         (("sky",), 2, "sky is a program"),
         (("sea",), 2, "sea needs headers, a login or SSE"),
-        (("--", "uvx", "mcp-server-git"), 2, "the suite speaks HTTP only"),
+        (("--", "uvx", "mcp-server-git"), 2, "the official suite speaks HTTP only"),
         (("gone.py",), 2, "the file gone.py does not exist"),
         (("broken.py",), 1, "broken.py cannot be loaded: ZeroDivisionError: division by zero (broken.py, line 2)"),
     ],

@@ -190,7 +190,7 @@ REGISTERING = {
         r'properties\.a\.type.*got "strin"', "expected one of array, boolean"
     ),
     "a schema that is no object": Mistake(
-        lambda: server().tool(output_schema={"type": "array"})(fine), "has 'array'", 'must have the type "object"'
+        lambda: server().tool(input_schema={"type": "array"})(fine), "has 'array'", 'must have the type "object"'
     ),
     "a lambda in a process": Mistake(
         lambda: server().tool("a", isolation="process")(lambda: 1), "a lambda has no name by which", "at the top of a module"

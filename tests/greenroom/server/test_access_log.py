@@ -224,7 +224,7 @@ REFUSED: dict[str, tuple[int, dict[str, Any], str]] = {
     "a revision": (
         400,
         {"headers": {**BOTH, "mcp-protocol-version": "9"}, "json": {**HELLO, "method": "ping"}},
-        "MCP-P",
+        "Unsupported protocol version",
     ),
 }
 
