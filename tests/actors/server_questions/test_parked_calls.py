@@ -13,12 +13,14 @@ from tests.actors.tasks.stateless_client import ABLE, StatelessClient
 
 from greenroom import Accepted, BadAnswer, Context, Server, Settings
 from greenroom.actors import exchange_table
+from greenroom.supervision import current_node
 from greenroom.transports.interfaces import EncodedReply, Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from greenroom.actors.company import Company
+    from greenroom.actors.exchange import Exchange
 
 ADA: dict[str, Any] = {"action": "accept", "content": {"value": "Ada"}}
 
@@ -391,6 +393,27 @@ async def test_a_parked_call_needs_no_open_request_and_a_cancelled_retry_ends_it
             await sending
         await asyncio.sleep(1)
         assert (stage.company.exchanges.parked, stage.company.exchanges.open) == (0, 0)
+
+
+async def test_a_client_that_leaves_while_its_questions_are_on_their_way_leaves_no_parked_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with booking() as stage:
+        client = stage.client("ada")
+        park = exchange_table.Exchanges.park
+
+        def leave(table: exchange_table.Exchanges, exchange: Exchange) -> str:
+            current_node().loop.call_soon(calling.cancel)  # before the reply that is made now is awaited
+            return park(table, exchange)
+
+        monkeypatch.setattr(exchange_table.Exchanges, "park", leave)
+        calling = asyncio.ensure_future(client.reply("tools/call", **BOOK))
+        await asyncio.wait([calling])
+        assert calling.cancelled()
+        await asyncio.sleep(1)
+        assert (stage.company.exchanges.parked, stage.company.exchanges.open) == (0, 0)
+        assert len(stage.done) == 2, stage.done
+        assert stage.done[1].startswith("ended by")
 
 
 async def test_the_reply_of_each_round_names_its_own_request() -> None:
