@@ -223,8 +223,8 @@ REFUSED: dict[str, tuple[int, dict[str, Any], str]] = {
     "no message": (400, {"headers": BOTH, "content": b"[]"}, ""),
     "a revision": (
         400,
-        {"headers": {**BOTH, "mcp-protocol-version": "9"}, "json": {**HELLO, "method": "ping"}},
-        "Unsupported protocol version",
+        {"headers": {**BOTH, "mcp-session-id": "s1", "mcp-protocol-version": "9"}, "json": {**HELLO, "method": "ping"}},
+        "MCP-P",
     ),
 }
 
