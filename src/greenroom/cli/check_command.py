@@ -1,4 +1,4 @@
-"""``greenroom check``: tests a server of anybody's.
+"""``greenroom check``: tests any server.
 
 For the handshake revisions it runs the official conformance suite, with the scenarios that fit any server, which needs Node 22 and npx; the other
 scenarios expect the suite's own tools on the server, and `--scenario` runs them. With `--era modern` it makes the checks of `stateless_checks` and

@@ -36,6 +36,8 @@ WAIT: Final = 10.0
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _HEAD: Final = 64 * 1024
 _ENDS_WITHIN: Final = 2.0
+_STATUS_LINE: Final = re.compile(r"HTTP/1\.[0-9] ([1-5][0-9][0-9])(?: .*)?")
+_LENGTHS: Final = {10: re.compile("[0-9]{1,9}"), 16: re.compile("[0-9A-Fa-f]{1,8}")}
 _SAFE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _SENTINEL: Final = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 _NAMED_BY: Final = {
@@ -260,6 +262,8 @@ class HttpExchange:
                 return await anext(self._incoming, None)
         except TimeoutError:
             raise PeerFailed(f"nothing came within {within:g} s") from None
+        except asyncio.LimitOverrunError:
+            raise PeerFailed(f"a head, or the size of a chunk, is longer than {_HEAD} bytes") from None
         except (OSError, EOFError) as error:
             raise PeerFailed(f"the connection broke: {str(error) or type(error).__name__}") from error
 
@@ -315,10 +319,10 @@ class HttpExchange:
         while self.reply.status is None or 100 <= self.reply.status < 200:  # noqa: PLR2004 - interim responses
             block = (await self._line.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *lines = block.split("\r\n")
-            parts = first.split(" ", 2)
-            if not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
+            status = _STATUS_LINE.fullmatch(first)
+            if status is None:
                 raise PeerFailed(f"this is no HTTP response: {first[:60]!r}")
-            self.reply.status = int(parts[1])
+            self.reply.status = int(status[1])
             named = [line.partition(":") for line in lines if line]
             self.reply.headers = [(name.strip().lower(), value.strip()) for name, _, value in named]
 
@@ -327,15 +331,15 @@ class HttpExchange:
         reader, total = self._line.reader, 0
         length = self.reply.header("content-length")
         if (self.reply.header("transfer-encoding") or "").lower() == "chunked":
-            while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            while size := _length((await reader.readuntil(b"\r\n")).partition(b";")[0].decode("latin-1"), 16):
                 total += size
                 _check_size(total)
                 yield await reader.readexactly(size)
                 await reader.readexactly(2)
             await reader.readuntil(b"\r\n")
         elif length is not None:
-            _check_size(int(length))
-            yield await reader.readexactly(int(length))
+            _check_size(total := _length(length, 10))
+            yield await reader.readexactly(total)
         elif self.reply.status not in (204, 304):
             while piece := await reader.read(_HEAD):
                 total += len(piece)
@@ -343,10 +347,16 @@ class HttpExchange:
                 yield piece
 
     async def _frames(self) -> AsyncIterator[SseFrame]:
-        rest, fields = b"", list[tuple[str, str]]()
+        # A line may come in many pieces: they are joined once, at its end.
+        begun, fields = list[bytes](), list[tuple[str, str]]()
         async for piece in self._body():
-            *lines, rest = re.split(rb"\r\n|\n", rest + piece)
-            for line in (each.decode(errors="replace") for each in lines):
+            whole, ended, rest = piece.rpartition(b"\n")
+            if not ended:
+                begun.append(rest)
+                continue
+            lines = b"".join([*begun, whole]).split(b"\n")
+            begun = [rest]
+            for line in (each.removesuffix(b"\r").decode(errors="replace") for each in lines):
                 if line and not line.startswith(":"):
                     name, _, value = line.partition(":")
                     fields.append((name, value.removeprefix(" ")))
@@ -361,11 +371,16 @@ class HttpPeer:
     transport: Final = "http"
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
-        """`headers` go with every request."""
-        parts = urlsplit(url)
-        assert parts.hostname is not None
+        """`headers` go with every request. Raises `PeerFailed` for a URL without a host."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise PeerFailed(f"{url[:200]!r} is no URL: {error}") from None
+        if host is None or parts.scheme not in ("http", "https"):
+            raise PeerFailed(f"{url[:200]!r} is no URL of a server: write http://host:port/path, or https://…")
         self.url, self.secure = url, parts.scheme == "https"
-        self.host, self.port = parts.hostname, parts.port or (443 if self.secure else 80)
+        self.host, self.port = host, port or (443 if self.secure else 80)
         self.authority = parts.netloc.rpartition("@")[2]
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.headers = dict(headers or {})
@@ -444,10 +459,17 @@ def _check_size(size: int) -> None:
         raise PeerFailed(f"the answer is longer than {_MOST_BYTES} bytes")
 
 
+def _length(text: str, base: int) -> int:
+    """A length that frames a body. Python would read signs, blanks and underscores, too."""
+    if _LENGTHS[base].fullmatch(text.strip()) is None:
+        raise PeerFailed(f"this is no length of a body: {text[:60]!r}")
+    return int(text, base)
+
+
 def _json(data: bytes | str) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -618,7 +640,13 @@ class CommandPeer:
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
+        while True:
+            try:
+                line = await self._process.stdout.readline()
+            except ValueError:  # the line is longer than the limit, and its beginning is dropped
+                line = b"a line of more than %d bytes\n" % _MOST_BYTES
+            if not line:
+                break
             message = _json(line)
             if is_object(message):
                 self._dispatch(message)

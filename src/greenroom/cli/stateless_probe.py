@@ -190,10 +190,13 @@ class CheckedServer:
 
     # --- what checks need
 
+    def has_tool(self, name: str) -> bool:
+        """Whether the server lists this tool."""
+        return any(each.get("name") == name for each in self.items["tools/list"])
+
     def tool(self, *names: str) -> str:
         """The first of these tools that the server has. Raises `NotApplicable` if it has none of them."""
-        there = {each.get("name") for each in self.items["tools/list"]}
-        found = next((name for name in names if name in there), None)
+        found = next((name for name in names if self.has_tool(name)), None)
         need(found, f"the server has no tool {' or '.join(names)}")
         assert found is not None
         return found
