@@ -137,7 +137,7 @@ class ChannelExchanges:
                 self.cancel(exchange.request_id)
                 lines.append(encode_error(exchange.request_id, McpError(ErrorCode.INTERNAL_ERROR, STOPPED)))
         if lines:
-            self._start(self._send_last(lines))
+            _ = self._start(self._send_last(lines))
 
     def _finish_listen(self, exchange: ChannelExchange) -> None:
         if exchange.is_listen and exchange.feed is not None:
