@@ -239,10 +239,12 @@ async def test_an_incomplete_envelope_is_refused_with_the_member_that_is_wrong(
 
 @pytest.mark.row("26-M7")
 @pytest.mark.row("26-M10")
-async def test_a_client_without_a_name_is_served() -> None:
+@pytest.mark.parametrize(("method", "params"), [pytest.param(*one, id=one[0]) for one in EVERYTHING])
+async def test_a_client_is_answered_alike_with_any_name_and_with_none(method: str, params: dict[str, Any]) -> None:
     async with served() as client:
-        unnamed = await client.result("server/discover")
-        assert unnamed == await client.result("server/discover", meta={**META, INFO_KEY: {"name": "x", "version": "1"}})
+        unnamed = await client.result(method, params)
+        for info in ({}, {"name": "rows", "version": "3.1"}, {"name": "", "version": ""}):
+            assert unnamed == await client.result(method, params, meta={**META, INFO_KEY: info})
 
 
 @pytest.mark.row("26-M9")
@@ -476,9 +478,49 @@ async def test_session_ids_and_marks_are_ignored_and_never_sent() -> None:
             response = await client.send("tools/call", params, meta=meta, headers=headers)
             assert response.status == 200
             assert "mcp-session-id" not in response.headers
-            stream = b"".join(response.chunks)
-            assert b"\nid:" not in stream
-            assert not stream.startswith((b"id:", b"retry:"))
+            lines = b"".join(response.chunks).splitlines()
+            assert bool(lines) == (tool == "report")
+            assert [line for line in lines if line.startswith((b"id", b"retry"))] == []
+            assert lines[:1] != [b"data:"]
+
+
+# --- rounds
+
+
+@pytest.mark.row("26-R14")
+async def test_a_question_ends_its_stream_and_the_answer_is_a_new_post_with_a_stream_of_its_own() -> None:
+    server = Server("rounds")
+
+    @server.tool
+    async def paint(ctx: Context) -> str:
+        await ctx.progress(1)
+        answer = await ctx.elicit("Which colour?", COLOUR)
+        await ctx.progress(2)
+        assert isinstance(answer, Accepted)
+        return str(answer.value["colour"])
+
+    def meta(token: str) -> dict[str, Any]:
+        return {**META, ABLE_KEY: {"elicitation": {}}, "progressToken": token}
+
+    def reported(message: Any) -> tuple[Any, Any]:
+        return message["params"]["progressToken"], message["params"]["progress"]
+
+    async with served(server) as client:
+        first = await client.send("tools/call", {"name": "paint"}, meta=meta("one"), id=1)
+        assert first.said == ["start", "chunk", "chunk", "end"]
+        before, asked = messages(first)
+        assert (reported(before), asked["id"], asked["result"]["resultType"]) == (("one", 1), 1, "input_required")
+        [key] = asked["result"]["inputRequests"]
+        retry: dict[str, Any] = {
+            "name": "paint",
+            "requestState": asked["result"]["requestState"],
+            "inputResponses": {key: {"action": "accept", "content": {"colour": "red"}}},
+        }
+        second = await client.send("tools/call", retry, meta=meta("two"), id=2)
+        after, answer = messages(second)
+        assert (reported(after), answer["id"], answer["result"]["resultType"]) == (("two", 2), 2, "complete")
+        assert answer["result"]["content"] == [{"type": "text", "text": "red"}]
+        assert (second.said[-1], len(messages(first))) == ("end", 2)
 
 
 # --- caching

@@ -39,6 +39,7 @@ def test_an_identifier_with_a_prefix_and_a_name_is_accepted(id: str) -> None:
 
 
 @pytest.mark.row("26-V6")
+@pytest.mark.row("26-M15")
 @pytest.mark.parametrize(
     ("id", "why"),
     [
@@ -68,6 +69,7 @@ def test_another_identifier_is_refused_with_the_reason(id: object, why: str) -> 
 
 
 @pytest.mark.row("26-V6")
+@pytest.mark.row("26-M15")
 @given(st.from_regex(GRAMMAR, fullmatch=True) | st.text(alphabet="aZ0-._/é\n", max_size=12))
 def test_the_grammar_is_that_of_meta_keys_with_a_prefix(id: str) -> None:
     fits = GRAMMAR.fullmatch(id) is not None and len(id) <= ID_LIMIT
