@@ -103,7 +103,8 @@ def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -
     ids = tuple(dict.fromkeys(wish.task_ids or ()))
     _check_bounds("resourceSubscriptions", uris)
     _check_bounds("taskIds", ids)
-    if not capabilities.get("resources", {}).get("subscribe"):
+    if not capabilities.get("resources", {}).get("subscribe") or "resources/subscribe" in company.method_handlers:
+        # A server that decides on subscriptions itself may refuse one, and has to begin each, at its upstreams or elsewhere: all in a session.
         uris = ()
     missing: dict[str, None] = {}
     for uri in uris:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.transports.http.engine_driver import EngineDriver, RecordedResponse
 
-from greenroom import Context, Server
+from greenroom import Context, Host, McpError, McpServer, Server
 from greenroom.supervision import current_node
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from greenroom.actors.company import Company
 
@@ -136,6 +136,7 @@ async def test_each_message_of_a_listen_has_the_id_of_its_request_with_its_type(
 
 
 @pytest.mark.row("26-L2")
+@pytest.mark.row("26-V2")
 async def test_the_acknowledgement_names_what_can_happen_and_nothing_else() -> None:
     bare = Server("bare")
     bare.tool("one")(lambda: "")
@@ -154,6 +155,45 @@ async def discover(driver: EngineDriver) -> dict[str, Any]:
     headers = {"mcp-protocol-version": VERSION, "mcp-method": "server/discover"}
     found: dict[str, Any] = (await driver.post(message, headers)).json["result"]["capabilities"]
     return found
+
+
+class Diary(McpServer):
+    """A server that decides on each subscription."""
+
+    async def read_resource(self, uri: str, ctx: Context) -> str:
+        del ctx
+        return uri
+
+    async def subscribe_resource(self, uri: str, ctx: Context) -> None:
+        """Refuse all."""
+        raise McpError(-32602, f"{uri} is not yours")
+
+
+def gateway() -> Server:
+    """A server whose resources are those of another, which has to be asked for their changes."""
+    upstream, server = Server("upstream"), Server("gateway")
+    upstream.resource("test://a", name="a")(lambda: "")
+    server.mount(Host({"upstream": upstream}))
+    return server
+
+
+@pytest.mark.row("26-L2")
+@pytest.mark.parametrize("make", [Diary.server, gateway])
+async def test_subscriptions_that_a_server_has_to_begin_or_refuse_itself_are_not_honoured(
+    make: Callable[[], Server],
+) -> None:
+    server = make()
+    async with server.started() as company:
+        announcer = Announcer(server, company)
+        stream, honoured = await announcer.listen(
+            resourcesListChanged=True, resourceSubscriptions=["test://a", "upstream://upstream/test://a"]
+        )
+        server.notify_resource_updated("test://a")
+        server.notify_list_changed("resource")
+        last = (await stream.messages(2))[-1]
+        await stream.leave()
+    assert honoured == {"resourcesListChanged": True}
+    assert last["method"] == "notifications/resources/list_changed"
 
 
 @pytest.mark.row("26-L3")
