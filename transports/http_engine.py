@@ -390,6 +390,8 @@ class HttpEngine:
             listening = cast("LastingFeed", result) if is_listen else None
             if listening is not None:
                 self._listening.add(listening)
+                if self._stopping:  # since it was opened: it was not among those that `stop_listening` has ended
+                    listening.finish()
             try:
                 silent = quiet_for >= self._quiet_after
                 await self._stream(http_request, result, None, request.id, silent=silent, until_eof=True)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.protocol.jsonrpc import encode_notification
+from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
+from greenroom.protocol.jsonrpc import encode_notification, encode_request, encode_result
+from greenroom.protocol.versions import STATELESS
 from greenroom.supervision.testing import advance
 from greenroom.transports.http_request import STREAM_WRITE_SIZE, Interruption, encode_event, encode_events
 from greenroom.transports.interfaces import FeedEvent
 
 from .engine_driver import EngineDriver, RecordedResponse, parse_events
+from .fake_sessions import FakeFeed, FakeSessionRouter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
+
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
+    from greenroom.transports.interfaces import Peer, SessionReply
 
 SOMETHING = encode_notification("notifications/tools/list_changed")
 
@@ -210,6 +217,49 @@ async def test_stopping_ends_standalone_streams_and_no_waiting_call() -> None:
     session.feeds[0].end()
     await asking
     assert call.said[-1] == "end"
+
+
+class SlowListens(FakeSessionRouter):
+    """Opens listens when the event is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opens = asyncio.Event()
+
+    async def exchange(
+        self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None = None, quiet: float | None = None
+    ) -> SessionReply:
+        self.exchanged.append(request)
+        await self.opens.wait()
+        return FinishingFeed(request.id)
+
+
+class FinishingFeed(FakeFeed):
+    """A listen feed that has its result when it is finished."""
+
+    def __init__(self, id: str | int) -> None:
+        super().__init__("changes")
+        self._id = id
+
+    def finish(self) -> None:
+        self.put(encode_result(self._id, {}), answers=self._id)
+        self.end()
+
+
+@pytest.mark.row("26-L6")
+async def test_a_listen_that_is_being_opened_when_the_server_stops_listening_gets_its_result() -> None:
+    router = SlowListens()
+    driver = EngineDriver(router=router)
+    meta = {PROTOCOL_VERSION_KEY: STATELESS, CLIENT_CAPABILITIES_KEY: {}}
+    body = encode_request(7, "subscriptions/listen", {"notifications": {}, "_meta": meta})
+    response = RecordedResponse()
+    asking = asyncio.create_task(driver.begin(response, "POST", "/mcp", {"content-type": "application/json"}, body))
+    while not router.exchanged:  # noqa: ASYNC110 - a few steps
+        await asyncio.sleep(0)
+    driver.engine.stop_listening()
+    router.opens.set()
+    await asyncio.wait_for(asking, 5)
+    assert [json.loads(each["data"])["id"] for each in parse_events(b"".join(response.chunks))] == [7]
 
 
 async def test_an_interruption_ends_its_block_and_nothing_else() -> None:
