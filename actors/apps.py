@@ -49,8 +49,8 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 class App:
     """The app of a tool: ``@server.tool(app=App("ui://board"))``. `Server.app` registers the document and returns one.
 
-    `uri` is the document in which a host shows the tool's results; None for a tool that only the document of another tool calls. `visibility` is who may
-    call the tool: without "model", a host keeps it from its model. That is no access control, which `scopes` are.
+    `uri` is the document in which a host shows the tool's results; None for a tool that only the document of another tool calls. `visibility` names
+    the callers of the tool: without "model", a host keeps it from its model. That is no access control, which `scopes` are.
     """
 
     uri: str | None = None
@@ -244,11 +244,10 @@ def document_of(uri: str, html: Any) -> Callable[..., Any]:
             return data.decode()
 
         try:
-            _check_document(uri, read(), f"{path} is a part of one")
+            whole = read()
         except (OSError, ValueError) as error:
-            if isinstance(error, RegistrationError):
-                raise
             raise RegistrationError(f"app {uri}: {path} cannot be read: {error}") from None
+        _check_document(uri, whole, f"{path} is a part of one")
         return read
     if callable(html):
         return cast("Callable[..., Any]", html)

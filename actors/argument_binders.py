@@ -100,7 +100,7 @@ class TextBinder:
 
 def _from_text(hint: Any, text: Any) -> Any:
     """The value of the text: the text itself if the hint accepts it, else the JSON that it holds."""
-    from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - who takes texts never loads them
+    from greenroom.protocol.errors import RemoteProtocolError  # noqa: PLC0415 - parameters of type str never need them
     from greenroom.protocol.jsonrpc import decode  # noqa: PLC0415 - same
 
     try:

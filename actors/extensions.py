@@ -25,7 +25,14 @@ from greenroom.protocol.extension_ids import extension_not_declared, id_problem,
 from greenroom.protocol.function_parameters import MISSING, BadHint, parameters_of
 from greenroom.protocol.handler_results import in_json
 from greenroom.protocol.jsonrpc import encode
-from greenroom.protocol.methods import METHODS, MessageDirection, Method, check_params, unsupported_error
+from greenroom.protocol.methods import (
+    METHODS,
+    TASKS_EXTENSION,
+    MessageDirection,
+    Method,
+    check_params,
+    unsupported_error,
+)
 from greenroom.protocol.type_schemas import convert_json, typed_schema_of
 from greenroom.protocol.validation_errors import Mismatch
 
@@ -50,7 +57,6 @@ _METHOD_NAME: Final = re.compile(r"(?=.{3,128}\Z)[A-Za-z][A-Za-z0-9_.$-]*(?:/[A-
 _NOTIFICATION_NAME: Final = re.compile(r"(?=.{3,160}\Z)notifications(?:/[A-Za-z0-9_.$-]+)+")
 _OWN_PREFIXES: Final = ("notifications/", "tasks/", "server/", "subscriptions/", "rpc.")
 """Names that belong to the protocol, also where it has no method of the name yet."""
-_TASKS_ID: Final = "io.modelcontextprotocol/tasks"
 _PROTOCOL_MEMBERS: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Members of params that belong to the protocol, and are no part of the method's own params."""
 _UNSHAPED: Final = (dict, Mapping, Any, MISSING)
@@ -118,7 +124,7 @@ class Extension:
         """
         if problem := id_problem(id):
             raise RegistrationError(f"extension {id!r:.80}: {problem}")
-        if id == _TASKS_ID:
+        if id == TASKS_EXTENSION:
             raise RegistrationError(
                 f"extension {id!r}: the server has it already: register a tool with task_support, or long_running=True"
             )

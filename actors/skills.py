@@ -40,6 +40,8 @@ _FILES_PER_PAGE: Final = 2048
 """A page ends before the skill whose files would be more than this: an entry has all files of its skill."""
 _CHILDREN_PER_PAGE: Final = 500
 _SHOWN: Final = 200
+"""How many characters of a URI an error text quotes."""
+_FOREVER: Final = 10.0**9
 
 
 class Skills(Extension):
@@ -173,9 +175,6 @@ class Skills(Extension):
         if not dialect_of(ctx.protocol_version).is_stateless:
             return result
         return {**result, **(NO_HINT if self._cache is None else self._cache.to_wire())}
-
-
-_FOREVER: Final = 10.0**9
 
 
 def _resource_of(skill: Skill) -> dict[str, Any]:

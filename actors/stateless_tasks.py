@@ -8,6 +8,7 @@ No state is kept between requests. Each has to declare the extension, and each i
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -116,10 +117,9 @@ async def _update(tasks: CompanyTasks, record: TaskRecord, request: JsonRpcReque
     answers = _answers(record, request.params["inputResponses"])
     if answers:
         process: Ref[TaskProcess] = Ref(tasks.name(record.id))
-        try:
+        # Otherwise the task has just ended, or its store is slow and the answers are queued.
+        with contextlib.suppress(ProcessExited, CallTimeout):
             await process.within(_PATIENCE).call(TaskProcess.take_answers, answers)
-        except (ProcessExited, CallTimeout):
-            return dict(_ACKNOWLEDGED)  # the task has just ended, or its store is slow and the answers are queued
     return dict(_ACKNOWLEDGED)
 
 
