@@ -67,10 +67,11 @@ pyright: $(STAMP)
 conformance: $(STAMP) $(PEERS)/node/.installed ## the official conformance suite judges a server and a client, check by check
 	$(BIN)/python -m tests.conformance
 
-interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server, and our client theirs; servers that were moved here, beside what they were
+interop: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp) ## clients that others wrote call a server, and our client theirs; servers that were moved here, beside what they were; promises of the current revision, at servers of four makes
 	$(BIN)/python -m tests.interop
 	$(BIN)/python -m tests.transports.client_http
 	$(BIN)/python -m tests.moving
+	$(BIN)/python -m tests.revision
 
 servers: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2 fastmcp servers) ## our client calls servers that others wrote, and ours: ONLY=fetch
 	$(BIN)/python -m tests.calling $(if $(ONLY),--only $(ONLY))

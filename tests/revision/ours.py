@@ -1,4 +1,4 @@
-"""The contract of the checks on greenroom: `ours.py stdio`, or `ours.py PORT` for HTTP."""
+"""The contract of the checks on greenroom: `ours.py stdio`, `ours.py PORT` for HTTP, or `ours.py guarded PORT` for callers with a token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,27 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from greenroom import Accepted, Context, Server
+from greenroom import Accepted, Context, Server, Settings
+from greenroom.auth.auth_info import AuthInfo
+from greenroom.auth.resource_server import OAuthResource
 
-server = Server("contract", version="1.0")
+
+def guard(port: str) -> OAuthResource:
+    """Who comes in: two users, each with a token."""
+
+    def authorize(token: str, _resource: object, _request: object) -> AuthInfo | None:
+        return AuthInfo(subject=token, scopes=frozenset({"use"})) if token in {"one", "two"} else None
+
+    return OAuthResource(
+        resource=f"http://127.0.0.1:{port}/mcp",
+        authorization_servers=["https://as.example"],
+        scopes_supported=["use"],
+        authorizer=authorize,
+    )
+
+
+GUARDED = sys.argv[1:2] == ["guarded"]
+server = Server("contract", version="1.0", settings=Settings(page_size=8), auth=guard(sys.argv[2]) if GUARDED else None)
 calls: dict[str, str] = {}
 
 
@@ -113,6 +131,12 @@ def test_trigger_prompt_change() -> str:
     return "changed"
 
 
+@server.tool(long_running=True)
+async def check_task() -> str:
+    """Work that may become a task."""
+    return "done"
+
+
 @server.prompt
 def greet(name: str) -> str:
     """How to greet."""
@@ -135,4 +159,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run()
     else:
-        server.run("http", port=int(sys.argv[1]))
+        server.run("http", port=int(sys.argv[-1]))

@@ -71,7 +71,7 @@ async def unreadable_ids_are_left_out(at: CheckedServer) -> str:
             expect("result" not in found, f"{where!r} was answered with a result")
             expect("id" not in found, f"{where!r} was answered with id {json.dumps(found.get('id'))}")
             said.append(str(object_in(found, "error").get("code")))
-    need(said, "the server answers such messages without a JSON-RPC body")
+    need(said, "the server sends no JSON-RPC error for such messages")
     return f"errors {', '.join(said)} without an id"
 
 
@@ -310,7 +310,7 @@ async def questions_by_url(at: CheckedServer) -> str:
 
 @CHECKS.add("F9")
 async def an_empty_elicitation_capability_means_forms(at: CheckedServer) -> str:
-    """Elicitation: {} means forms, and forms only."""
+    """An empty capability for elicitation means forms, and forms only."""
     tool = at.tool("check_ask")
     reply = await at.ask_user(tool, "modes", capabilities={"elicitation": {}})
     for params in _questions(reply):
@@ -320,7 +320,7 @@ async def an_empty_elicitation_capability_means_forms(at: CheckedServer) -> str:
 
 @CHECKS.add("R5")
 async def undeclared_modes_are_missed(at: CheckedServer) -> str:
-    """A mode of elicitation that was not declared is not used, but missed with -32021."""
+    """A question in a mode that the client did not declare is not asked, but is the error -32021."""
     tool = at.tool("check_ask")
     reply = await at.call(tool, {"topic": "modes"}, capabilities={"elicitation": {"url": {}}})
     expect_error(reply, MISSING_CAPABILITY, "a form, where only URLs are declared", BAD_REQUEST)
@@ -401,7 +401,7 @@ async def progress_increases(at: CheckedServer) -> str:
 
 @CHECKS.add("S2", on=["stdio"])
 async def cancelled_calls_stop(at: CheckedServer) -> str:
-    """Notifications/cancelled stops the work, and nothing more is sent for the request."""
+    """A cancellation stops the work, and nothing more is sent for its request."""
     at.tool("check_slow_state")
     key = at.key()
     exchange = await at.open_call(at.tool("check_slow"), {"key": key}, meta={"progressToken": key})
@@ -563,7 +563,7 @@ async def listens_end_with_a_result(at: CheckedServer) -> str:
 
 @CHECKS.add("L8")
 async def task_ids_need_the_extension(at: CheckedServer) -> str:
-    """TaskIds of a client without the tasks extension are missed with -32021."""
+    """A listen for tasks, of a client without the tasks extension, is refused with -32021."""
     at.capability("extensions", _TASKS)
     exchange = await at.peer.open("subscriptions/listen", {"notifications": {"taskIds": ["check-no-such-task"]}})
     await exchange.next()
