@@ -157,6 +157,6 @@ def static() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
-        server.run()
+        server.run(grace=1.0)
     else:
         server.run("http", port=int(sys.argv[-1]))

@@ -14,44 +14,22 @@ from greenroom.cli.stateless_http_checks import CHECKS
 from greenroom.cli.stateless_probe import CheckedServer, run_checks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from greenroom.cli.stateless_probe import CheckOutcome, StatelessCheck
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
-WHOLE_RUN = {"M1", "M8", "M12", "M12.legacy", "M15", "S4"}
-"""Checks of everything that the other checks have seen."""
 GUARDED = {"R10.principal", "A9", "A10", "A10.every"}
 """Checks of a server that tells its callers apart."""
 ELSEWHERE = {"V9", "H7.bare", *GUARDED}
 """Checks of what this server does not have: no handshake, and callers with credentials."""
 
 
-async def over_http(only: Sequence[str] = ()) -> list[CheckOutcome]:
+@pytest.mark.row("26-M1", "26-M8", "26-M12", "26-M15")
+async def test_every_promise_is_kept_over_http() -> None:
     async with ours.server.started():
         checked = CheckedServer(HttpPeer(await ours.server.listen(port=0)))
         await checked.discover()
-        return await run_checks(CHECKS, checked, only)
-
-
-def _marked(each: StatelessCheck) -> object:
-    return pytest.param(each.id, marks=pytest.mark.row(f"26-{each.row}"), id=each.id)
-
-
-@pytest.mark.parametrize(
-    "id", [_marked(each) for each in CHECKS if "http" in each.transports and each.id not in WHOLE_RUN | ELSEWHERE]
-)
-async def test_the_promise_is_kept_over_http(id: str) -> None:
-    outcomes = [one for one in await over_http([id]) if one.id == id]
-
-    assert [one.verdict for one in outcomes] == ["passed"], outcomes
-
-
-@pytest.mark.row("26-M1", "26-M8", "26-M12", "26-M15")
-async def test_nothing_that_is_sent_over_http_breaks_a_promise() -> None:
-    outcomes = await over_http()
+        outcomes = await run_checks(CHECKS, checked)
 
     assert [one for one in outcomes if one.verdict not in ("passed", "not applicable")] == []
     assert {one.id for one in outcomes if one.verdict == "not applicable"} == ELSEWHERE
