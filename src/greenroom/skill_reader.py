@@ -18,7 +18,7 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from greenroom.actors.client.errors import TooManyPages
@@ -39,6 +39,8 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _MOST_PAGES: Final = 1000
 _MOST_SKILLS: Final = 10_000
 _URI_LIMIT: Final = 8192
+_MOST_WARNINGS: Final = 20
+"""How many invalid entries of a list are logged one by one: a page may have any number."""
 _SHOWN: Final = 200
 
 
@@ -52,7 +54,10 @@ class SkillRefused(GreenroomError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"{self.uri[:_SHOWN]}: {self.why}"
+        uri = self.uri[:_SHOWN]
+        return (
+            f"{uri if uri.isprintable() else ascii(uri)}: {self.why}"  # a line break in it would forge a line of a log
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,7 @@ class SkillReader:
         found: dict[str, SkillEntry] = {}
         cursors: set[str] = set()
         params: dict[str, Any] = {}
+        left_out = 0
         for _ in range(_MOST_PAGES):
             result = await self._client.request("skills/list", params)
             listed: Any = result.get("skills")
@@ -178,11 +184,15 @@ class SkillReader:
                 try:
                     entry = self._entry(each)
                 except SkillRefused as refused:
-                    _logger.warning("%s lists a skill that is left out: %s", self.server, refused)
+                    left_out += 1
+                    if left_out <= _MOST_WARNINGS:
+                        _logger.warning("%s lists a skill that is left out: %s", self.server, refused)
                 else:
                     found[entry.uri] = entry
             cursor: Any = result.get("nextCursor")
             if not isinstance(cursor, str):
+                if left_out > _MOST_WARNINGS:
+                    _logger.warning("%s lists %d skills that are left out", self.server, left_out)
                 return list(found.values())
             if cursor in cursors or len(found) > _MOST_SKILLS:
                 break
@@ -256,8 +266,7 @@ class SkillReader:
 
 def _files(uri: str, root: str, resources: Any) -> Mapping[str, AnnouncedFile] | None:
     """The files in an entry. Raises `SkillRefused`."""
-    dynamic: Literal["dynamic"] = "dynamic"
-    if resources == dynamic:
+    if resources == "dynamic":
         return None
     if not is_array(resources):
         raise SkillRefused(uri, 'its entry has no list of files, and is not "dynamic"')

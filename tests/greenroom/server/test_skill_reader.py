@@ -216,6 +216,17 @@ async def test_an_invalid_entry_is_left_out_of_a_list_and_refused_alone(
 
 
 @pytest.mark.row("26-X2")
+async def test_many_invalid_entries_and_line_breaks_in_them_do_not_fill_a_log(caplog: pytest.LogCaptureFixture) -> None:
+    many = [entry(uri=f"skill://x{number}\nWARNING forged/README.md") for number in range(500)]
+    async with Client(lying(lambda _: {"skills": many})) as client:
+        assert await SkillReader(client, "shop").list() == []
+    said = [each.getMessage() for each in caplog.records if each.name == "greenroom.skills"]
+    assert len(said) == 21
+    assert said[-1] == "shop lists 500 skills that are left out"
+    assert not any("\n" in each for each in said)
+
+
+@pytest.mark.row("26-X2")
 async def test_another_skill_or_file_than_was_asked_for_is_refused() -> None:
     async with Client(lying(lambda _: {"skills": [entry()]}, files={"x": Contents("skill://a/y", text="y")})) as client:
         reader = SkillReader(client, "shop")
