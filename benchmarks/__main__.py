@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import instructions
 from .catalogue import BENCHMARKS, CURVES
@@ -18,7 +18,7 @@ from .curves import Curve, Drawn, draw
 from .measure import Plan, measure, with_floors
 from .result_files import FOLDER, write
 from .result_table import HEAD, block, row
-from .serving import contest, milestones, stdio
+from .serving import contest, milestones, modern, stdio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     benchmarks, curves = choose(options.only)
     serving, piped = named(contest.NAME, options.only), named(stdio.NAME, options.only)
+    envelopes = named(modern.NAME, options.only)
     asked = named(client_http.NAME, options.only)
     started = named(client_stdio.NAME, options.only)
     apart = named(isolation.NAME, options.only)
@@ -63,26 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         held.milestones = milestones.as_data(reached)
         missed += [each.name for each in reached if not each.met]
         print(f"\n{milestones.table(reached)}", flush=True)
-    stdio_results = None
-    if piped:
-        stdio_results = stdio.hold(effort)
-        missed += [each.name for each in stdio_results.milestones if not each.met]
-        print(f"\n{stdio.table(stdio_results)}\n\n{milestones.table(stdio_results.milestones)}", flush=True)
-    called = None
-    if asked:
-        called = client_http.hold(effort)
-        missed += [each.name for each in called.milestones if not each.met]
-        print(f"\n{client_http.table(called)}\n\n{milestones.table(called.milestones)}", flush=True)
-    programs = None
-    if started:
-        programs = client_stdio.hold(effort)
-        missed += [each.name for each in programs.milestones if not each.met]
-        print(f"\n{client_stdio.table(programs)}\n\n{milestones.table(programs.milestones)}", flush=True)
-    isolated = None
-    if apart:
-        isolated = isolation.hold(effort)
-        missed += [each.name for each in isolated.milestones if not each.met]
-        print(f"\n{isolation.table(isolated)}\n\n{milestones.table(isolated.milestones)}", flush=True)
+    stdio_results: stdio.Held | None = _reached(stdio, effort, missed) if piped else None
+    sessionless: modern.Held | None = _reached(modern, effort, missed) if envelopes else None
+    called: client_http.Held | None = _reached(client_http, effort, missed) if asked else None
+    programs: client_stdio.Held | None = _reached(client_stdio, effort, missed) if started else None
+    isolated: isolation.Held | None = _reached(isolation, effort, missed) if apart else None
     counted = None
     if counting:
         counted = instructions.hold(instructions.Size.quick() if options.quick else instructions.Size())
@@ -95,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drawn,
         held,
         stdio_results,
+        sessionless=sessionless,
         called=called,
         programs=programs,
         isolated=isolated,
@@ -105,6 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed and options.strict else 0
 
 
+def _reached(bench: Any, effort: Effort, missed: list[str]) -> Any:
+    """Run a contest with targets, print it, and note the targets that it misses."""
+    held = bench.hold(effort)
+    missed += [each.name for each in held.milestones if not each.met]
+    print(f"\n{bench.table(held)}\n\n{milestones.table(held.milestones)}", flush=True)
+    return held
+
+
 def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
     """The benchmarks whose names contain one of the words; without words, all."""
     return [each for each in BENCHMARKS if named(each.name, only)], [each for each in CURVES if named(each.name, only)]
@@ -113,7 +108,7 @@ def choose(only: Sequence[str]) -> tuple[list[Benchmark], list[Curve]]:
 def listed(only: Sequence[str]) -> list[str]:
     """The name of each benchmark, and what it measures."""
     benchmarks, curves = choose(only)
-    contests = (contest, stdio, client_http, client_stdio, isolation, instructions)
+    contests = (contest, stdio, modern, client_http, client_stdio, isolation, instructions)
     return [
         *(f"{one.name}\n    {one.about}" for one in benchmarks),
         *(f"{one.name}\n    {one.about}" for one in curves),

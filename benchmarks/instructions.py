@@ -27,7 +27,7 @@ from .contest_rounds import Program, span
 from .serving import stdio
 from .serving.contest import TEXT
 from .serving.processes import ROOT, NotServing, Served, free_port, serving
-from .serving.sessions import Caller
+from .serving.sessions import Caller, SessionlessCaller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,8 @@ answer as JSON, over stdio, and in our HTTP client; and of the starts of these p
 MISSING: Final = "instructions are counted by Valgrind, which is not installed: apt-get install valgrind"
 HTTP_TARGET: Final = 560_000
 """The target of a call over HTTP."""
+SESSIONLESS_TARGET: Final = HTTP_TARGET * 1.25
+"""The target of a call without a session: as `serving.modern` has it for processor time."""
 PATIENCE: Final = 1800.0
 """The time limit for a start or for all calls, in seconds: under Valgrind a program is about fifty times slower."""
 PAUSE: Final = 0.002
@@ -124,19 +126,25 @@ def hold(size: Size) -> Held:
     starts: list[Row] = []
     for served, started, count, target in (
         ("tools/call served over HTTP", "start of an HTTP server", _http_server, HTTP_TARGET),
+        ("the same without a session", None, _sessionless_http_server, SESSIONLESS_TARGET),
         ("tools/call served over stdio", "start of a stdio server", _stdio_server, None),
         ("tools/call by an HTTP client", "start of an HTTP client", _http_client, None),
     ):
         with tempfile.TemporaryDirectory() as folder:
             start, windows = per_call(count(Path(folder), size), size.calls)
         calls.append(Row(served, windows, target))
-        starts.append(Row(started, [start]))
+        if started is not None:
+            starts.append(Row(started, [start]))
     return Held(size, [*calls, *starts])
 
 
-def _http_server(folder: Path, size: Size) -> list[int]:
+def _sessionless_http_server(folder: Path, size: Size) -> list[int]:
+    return _http_server(folder, size, SessionlessCaller)
+
+
+def _http_server(folder: Path, size: Size, kind: type[Caller] = Caller) -> list[int]:
     with serving((*alike(folder), sys.executable, "-m", SERVER, "PORT"), folder / "log") as served:
-        caller = Caller(served.port)
+        caller = kind(served.port)
         with closing(caller.line):
             driven(caller.call, FIRST)
     port = free_port()
@@ -144,7 +152,7 @@ def _http_server(folder: Path, size: Size) -> list[int]:
         served = Served([*callgrind(folder), sys.executable, "-m", SERVER, str(port)], port, said, core=None)
         try:
             served.wait_until_it_listens(PATIENCE)
-            caller = Caller(port, timeout=PATIENCE)
+            caller = kind(port, timeout=PATIENCE)
             with closing(caller.line):
                 driven(caller.call, size)
         except NotServing:

@@ -16,7 +16,7 @@ from .client import over_http as client_http
 from .client import over_stdio as client_stdio
 from .cluster import isolation
 from .curve_chart import svg
-from .serving import contest, stdio
+from .serving import contest, modern, stdio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,7 @@ def write(  # noqa: PLR0913 - one for each kind of result
     served: contest.Contest | None = None,
     piped: stdio.Held | None = None,
     *,
+    sessionless: modern.Held | None = None,
     called: client_http.Held | None = None,
     programs: client_stdio.Held | None = None,
     isolated: isolation.Held | None = None,
@@ -49,6 +50,8 @@ def write(  # noqa: PLR0913 - one for each kind of result
         report["serving"] = contest.as_data(served)
     if piped is not None:
         report["stdio"] = stdio.as_data(piped)
+    if sessionless is not None:
+        report["modern"] = modern.as_data(sessionless)
     if called is not None:
         report["client-http"] = client_http.as_data(called)
     if programs is not None:

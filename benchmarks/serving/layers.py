@@ -138,32 +138,35 @@ async def through_the_engine(run: Run) -> None:
                 assert sink.status == 200  # noqa: PLR2004 - HTTP's own
 
 
+async def deliver(endpoint: AsgiEndpoint, named: list[tuple[bytes, bytes]], body: bytes) -> None:
+    """Have the ASGI application answer a request."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "headers": named,
+        "client": ADDRESS,
+        "state": {"greenroom.patient": True},
+    }
+    await endpoint(scope, receive, send)
+    assert sent[0]["status"] == 200  # noqa: PLR2004 - HTTP's own
+
+
 @benchmark("served: + ASGI", count=5_000)
 async def through_asgi(run: Run) -> None:
     """The same with the ASGI application: a whole call except for the HTTP server."""
     async with entered() as (company, session):
         endpoint = AsgiEndpoint(HttpEngine(company))
         bodies = [call(number) for number in range(run.count)]
-        sent: list[Any] = []
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
         with run.measured():
             for body in bodies:
-                sent.clear()
-                messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-                async def receive(messages: Any = messages) -> Any:
-                    return next(messages)
-
-                scope = {
-                    "type": "http",
-                    "method": "POST",
-                    "path": "/mcp",
-                    "headers": headers(session, body),
-                    "client": ADDRESS,
-                    "state": {"greenroom.patient": True},
-                }
-                await endpoint(scope, receive, send)
-                assert sent[0]["status"] == 200  # noqa: PLR2004 - HTTP's own
+                await deliver(endpoint, headers(session, body), body)

@@ -44,12 +44,12 @@ class Load:
 
 
 @contextmanager
-def callers(port: int, count: int) -> Generator[Sequence[Caller]]:
-    """Open this many callers, each with its connection and session."""
+def callers(port: int, count: int, kind: type[Caller] = Caller) -> Generator[Sequence[Caller]]:
+    """Open this many callers, each with its connection and, unless they are of another kind, its session."""
     made: list[Caller] = []
     try:
         for _ in range(count):
-            made.append(Caller(port))  # noqa: PERF401 - earlier callers must be closed if a later one fails
+            made.append(kind(port))  # noqa: PERF401 - earlier callers must be closed if a later one fails
         yield made
     finally:
         for caller in made:

@@ -172,12 +172,12 @@ def weight(served: Served) -> float:
     return (after - before) / SESSIONS
 
 
-def fan_out(port: int) -> float:
-    """The seconds from a change until the last of a thousand streams is notified."""
+def fan_out(port: int, listeners: int = LISTENERS) -> float:
+    """The seconds from a change until the last of so many streams is notified."""
     asker = Caller(port)
     streams: dict[int, Any] = {}
     poll = select.epoll()
-    callers = [Caller(port) for _ in range(LISTENERS)]
+    callers = [Caller(port) for _ in range(listeners)]
     try:
         for caller in callers:
             line = caller.line

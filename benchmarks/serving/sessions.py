@@ -8,6 +8,13 @@ from typing import Any
 from .wire import ConnectionClosed, HttpResponse, Line
 
 VERSION = "2025-11-25"
+SESSIONLESS_VERSION = "2026-07-28"
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": SESSIONLESS_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
+}
+"""The `_meta` of each request without a session."""
 FIRST = 100_000_000
 """The first id: all ids have nine digits, so that all calls have the same length."""
 
@@ -83,6 +90,32 @@ class Caller:
             pass  # already closed
         finally:
             self.line.close()
+
+
+class SessionlessCaller(Caller):
+    """A client of the revision without sessions: each request has its envelope, and the headers that mirror it."""
+
+    def _shake_hands(self) -> None:
+        self.line.fixed["MCP-Protocol-Version"] = SESSIONLESS_VERSION
+
+    def prepare(self, tool: str, arguments: dict[str, Any]) -> None:
+        """Prepare the bytes of a call, except for its id."""
+        body = enveloped(FIRST, "tools/call", {"name": tool, "arguments": arguments})
+        before, after = body.split(str(FIRST).encode(), 1)
+        self.line.fixed |= {"Mcp-Method": "tools/call", "Mcp-Name": tool}
+        self._before = self.line.head("POST", len(body)) + before
+        self._after = after
+
+    def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send a request. Returns its response."""
+        self.next_id += 1
+        self.line.fixed |= {"Mcp-Method": method, "Mcp-Name": params.get("name", "")}
+        return answer_in(self.line.exchange("POST", enveloped(self.next_id, method, params)), self.next_id)
+
+
+def enveloped(id: int, method: str, params: dict[str, Any]) -> bytes:
+    """A request of the revision without sessions."""
+    return encoded({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": ENVELOPE}})
 
 
 def encoded(message: dict[str, Any]) -> bytes:

@@ -28,6 +28,8 @@ from .validation_errors import Mismatch, ProblemReason, ValidationProblem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from .validation import FormValidator
+
 Email: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "email"})]
 Uri: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 
@@ -102,13 +104,28 @@ def parse_answer(kind: Any, content: Any) -> Any:
     given = {
         name: value for name, value in content.items() if name in properties and (value is not None or name in required)
     }
-    from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
-
-    if problems := FormValidator(form).errors(given):
+    if problems := (_validator(form) if is_object(kind) else _validator_of_type(kind)).errors(given):
         raise Mismatch(problems)
     if kind is None or is_object(kind):
         return None if kind is None else given
-    return convert_json(kind, given) if "properties" in schema_of(kind) else convert_json(kind, given["value"])
+    return convert_json(kind, given if _has_fields(kind) else given["value"])
+
+
+def _validator(form: dict[str, Any]) -> FormValidator:
+    from .validation import FormValidator  # noqa: PLC0415 - jsonschema is much to load, and few ask
+
+    return FormValidator(form)
+
+
+@cached_by_hint
+def _validator_of_type(kind: Any) -> FormValidator:
+    return _validator(form_of(kind))
+
+
+@cached_by_hint
+def _has_fields(kind: Any) -> bool:
+    """Whether a type is a class with fields, and not the type of the only field."""
+    return "properties" in schema_of(kind)
 
 
 def _field(name: str, schema: Mapping[str, Any], defs: Mapping[str, Any], hint: Any) -> dict[str, Any]:
