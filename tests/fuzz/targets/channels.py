@@ -12,6 +12,7 @@ from tests.fuzz.fuzz_target import Target, numbers, pieces, seeded
 from tests.fuzz.fuzzed_server import LONG, NAMES, PersistentServer
 from tests.fuzz.targets.connections import HELLO, call
 
+from greenroom.protocol.envelope import CLIENT_CAPABILITIES_KEY, PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JsonRpcNotification,
@@ -45,6 +46,11 @@ def ask(method: str, id: object = 7, **params: object) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
+def alone(method: str, id: object = 7, **params: object) -> dict[str, object]:
+    """A request that names its revision, and is no session's."""
+    return ask(method, id, **params, _meta={PROTOCOL_VERSION_KEY: "2026-07-28", CLIENT_CAPABILITIES_KEY: {"roots": {}}})
+
+
 def cancel(id: object) -> dict[str, object]:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
 
@@ -72,6 +78,14 @@ def texts() -> Iterable[bytes]:
         + b'"}}\n'
         + lines(PING)
     )
+    yield lines(alone("server/discover"), alone("tools/list", 8), *BEGIN, ask("tools/list", 8), alone("initialize", 9))
+    for name in NAMES:
+        yield lines(alone("tools/call", 1, name=name, arguments={"seconds": 2, "count": 3, "a": 1, "text": "x"}))
+    slow = alone("tools/call", 3, name="slow", arguments={"seconds": 2})
+    yield lines(slow, slow, *BEGIN, call("slow", 3), cancel(3), call("slow", 3), slow, cancel(3), cancel("3"))
+    listen = alone("subscriptions/listen", "3", notifications={"toolsListChanged": True, "taskIds": ["x"]})
+    yield lines(listen, alone("subscriptions/listen", 3, notifications={}), listen, cancel("3"), cancel(3))
+    yield lines(alone("subscriptions/listen", 1, notifications={"toolsListChanged": True}), alone("resources/read", 2))
     yield lines(*BEGIN, ask("ping"))[:-1]
     yield b'{"jsonrpc":"2.0","id":1,"id":1,"method":"ping"}\r\n\n\xff\n{"id":1}\n'
 
@@ -96,12 +110,16 @@ WORDS = (
         b'"name":',
         b'"uri":"note://',
         b'"task":{}',
+        b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}',
+        b'"requestState":"',
+        b'"notifications":{',
     ),
     *(f'"{name}"'.encode() for name in NAMES),
     *(
         f'"{name}"'.encode()
         for name in ("ping", "initialize", "tools/list", "tools/call", "prompts/get", "resources/read")
     ),
+    *(f'"{name}"'.encode() for name in ("server/discover", "subscriptions/listen", "tasks/get")),
     *(f'"notifications/{name}"'.encode() for name in ("cancelled", "initialized", "progress", "roots/list_changed")),
 )
 
@@ -187,7 +205,7 @@ class ChannelPeer:
         answers = [message for message in self._heard if "method" not in message]
         for answer in answers:
             assert ("result" in answer) != ("error" in answer)
-        heard = Counter(json.dumps(answer["id"]) for answer in answers)
+        heard = Counter(json.dumps(answer.get("id")) for answer in answers)
         assert heard <= self._asked, f"answers without a request: {heard - self._asked}"
         missing = self._asked - heard
         assert set(missing) <= self._cancelled, f"asked, and not answered: {missing}"
