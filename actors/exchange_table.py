@@ -8,6 +8,7 @@ goes on with it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol import methods
@@ -26,7 +27,7 @@ from greenroom.protocol.input_required import (
 from greenroom.protocol.jsonrpc import encode_error
 from greenroom.protocol.methods import MethodKind, PeerSide
 from greenroom.protocol.mirrored_headers import check_standard_headers
-from greenroom.supervision import ActorError, Ref, TaskSupervisor, clock, current_node, is_alive
+from greenroom.supervision import ActorError, Ref, TaskSupervisor, clock, current_node, is_alive, tracebacks
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 from greenroom.transports.interfaces import EncodedReply
 
@@ -64,6 +65,7 @@ MOST_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
 """How many of them one caller's calls may have. A parked call needs no connection, so nothing else bounds what its client makes this server keep."""
 _NONE_PARKED: Final = (0, 0)
 _VERSION_HEADER: Final = "mcp-protocol-version"
+_logger = logging.getLogger("greenroom.exchange")
 
 
 class ExchangeRefused(McpError):
@@ -215,6 +217,7 @@ class Exchanges:
                 return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST))
             outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
         except LocalProtocolError:  # a registration or setting that cannot be encoded
+            tracebacks.log_error(_logger, "%s has a reply that cannot be sent", request.method)
             outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
         if isinstance(outcome, HonouredFilter):
             return await self._listen(request, facts, outcome)
