@@ -807,11 +807,31 @@ def test_exactly_as_many_proofs_are_remembered_as_the_limits_say() -> None:
     assert guard.first_use("ann", b"fourth", 105, 110)  # the two of her first second go
     assert guard._counts == {"ann": 2, "bob": 2}
     assert guard.first_use("cat", b"fifth", 105, 110)
-    assert guard.first_use("dan", b"sixth", 105, 110)  # the oldest second goes, and the next one
+    assert guard.first_use("dan", b"sixth", 105, 110)  # the older one of her two goes
     assert guard._counts == {"ann": 1, "bob": 2, "cat": 1, "dan": 1}
     assert len(guard) == 5
-    assert not guard.first_use("eve", b"old", 102, 110)
-    assert guard.first_use("eve", b"new", 103, 110)
+    assert guard.first_use("eve", b"seventh", 105, 110)  # and the older one of his two
+    assert guard._counts == {"ann": 1, "bob": 1, "cat": 1, "dan": 1, "eve": 1}
+    assert guard.first_use("fay", b"eighth", 105, 110)  # none has more than one: the oldest second goes, which is his
+    assert guard._counts == {"ann": 1, "cat": 1, "dan": 1, "eve": 1, "fay": 1}
+    assert not guard.first_use("gus", b"old", 104, 110)
+    assert guard.first_use("bob", b"new", 106, 110)
+
+
+@pytest.mark.row("26-A12")
+def test_principals_that_date_their_proofs_ahead_do_not_lock_the_others_out() -> None:
+    guard = ReplayGuard(most=1000, of_each=100)
+    ahead = 5000 + PROOF_SECONDS
+    for principal in range(10):
+        for number in range(100):
+            assert guard.first_use(principal, b"%d" % number, ahead, 5000)
+    for number in range(300):
+        assert guard.first_use(f"user {number % 30}", b"%d" % number, 5000, 5000)
+    assert len(guard) <= 1000
+    for principal in range(10):
+        assert not guard.first_use(principal, b"0", ahead, 5000)
+    for number in range(300):
+        assert not guard.first_use(f"user {number % 30}", b"%d" % number, 5000, 5000)
 
 
 @pytest.mark.row("26-A12")
