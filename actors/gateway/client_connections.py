@@ -68,7 +68,7 @@ class ConnectionKey(NamedTuple):
     incarnation: int
     principal: Hashable
     session: str
-    """The session id; empty where there is a principal."""
+    """The session id; empty where there is a principal. Then further calls without a session that may be asked are numbered."""
     capabilities: bytes
 
 
@@ -119,6 +119,11 @@ class ClientConnection:
     def busy(self) -> bool:
         """Whether a call is under way."""
         return bool(self._calls)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the upstream works on nothing here: a question would belong to the next call alone."""
+        return not self._calls and not self._given_up
 
     async def wait_idle(self) -> None:
         """Wait until no call is under way."""
@@ -179,6 +184,10 @@ class ClientConnection:
             return None
         (session,) = candidates
         calls = tuple(self._calls.values())
+        if (
+            not session
+        ):  # requests of the stateless era, each of which is for itself: there is nothing to ask but the one call
+            return calls[0] if len(calls) == 1 and not self._given_up else None
         # With several calls of one session, use none of their streams: the chosen call could end before the question is answered.
         return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
 
@@ -221,6 +230,8 @@ class ClientConnections:
         caller = caller_identity(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
         capabilities = forwardable_capabilities(ctx.client_capabilities)
         key = self._key(server, ctx, capabilities)
+        if capabilities and not ctx.session_id:
+            key = self._free_key(key)
         connection = self._connections.pop(key, None)
         if connection is not None and caller is not None and connection.line.status.phase is Phase.PARKED:
             _ = self._close(connection)  # the caller's login was refused; the caller may have another one by now
@@ -250,6 +261,13 @@ class ClientConnections:
         session = ctx.session_id if principal is None else ""
         encoded = msgspec.json.encode(capabilities, order="deterministic")
         return ConnectionKey(server, self._host.incarnation(server), principal, session, encoded)
+
+    def _free_key(self, key: ConnectionKey) -> ConnectionKey:
+        """The key of a connection for one call of the stateless era, which may be asked for as long as its user thinks."""
+        numbers = count(1)
+        while key in self._opening or ((held := self._connections.get(key)) is not None and not held.is_free):
+            key = key._replace(session=f"#{next(numbers)}")
+        return key
 
     async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
         """This client's connections on which the servers' lists differ from the host's, with their lists fetched."""

@@ -101,6 +101,22 @@ def test_an_abandoned_call_still_counts_as_running() -> None:
     assert found.session_id == "b"
 
 
+def test_a_call_without_a_session_is_asked_only_if_the_question_can_belong_to_no_other() -> None:
+    one = desk()
+    ada, eve = caller(""), caller("")
+    first = one.enter(ada)
+    assert one.context_for_question() is ada
+    second = one.enter(eve)
+    assert one.context_for_question() is None
+    one.leave(first, answered=True)
+    assert one.context_for_question() is eve
+    one.leave(second, answered=False)
+    assert one.context_for_question() is None, "there is no session to ask outside of a call"
+    one.enter(caller(""))
+    assert one.context_for_question() is None, "the call that was given up may ask"
+    assert not one.is_free
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=20))
 def test_an_ambiguous_question_is_asked_of_no_session(steps: list[tuple[str, bool, bool]]) -> None:
     one = desk()

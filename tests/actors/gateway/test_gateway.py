@@ -6,10 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.actors.tasks.stateless_client import StatelessClient
 
 from greenroom import Client, Server, Settings, ToolFailed
 from greenroom.host import Host
 from greenroom.protocol.errors import PeerError, RequestCancelled
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
@@ -141,6 +143,27 @@ def test_a_principals_two_clients_are_not_taken_for_each_other() -> None:
             await up.cancelled.wait()
             with pytest.raises(PeerError, match="not certain"):
                 await second.call("one__think")  # the upstream may still be at what was given up
+
+    run(main)
+
+
+@pytest.mark.row("26-M17")
+def test_calls_without_a_session_are_asked_each_for_itself_while_others_wait_for_their_users() -> None:
+    async def main() -> None:
+        server = gateway(Upstream("one"))
+        async with server.started() as company:
+            ann = StatelessClient(company, Peer("test", principal="ann"))
+            confirm: dict[str, Any] = {"name": "one__confirm", "arguments": {}}
+            asked = [await ann.result("tools/call", **confirm) for _ in range(3)]
+            assert company.exchanges.parked == 3
+            for each, action in reversed(list(zip(asked, ["accept", "decline", "cancel"], strict=True))):
+                (key,) = each["inputRequests"]
+                answer = {
+                    "inputResponses": {key: {"action": action, "content": {}}},
+                    "requestState": each["requestState"],
+                }
+                result = await ann.result("tools/call", **confirm, **answer)
+                assert result["content"][0]["text"] == action
 
     run(main)
 
