@@ -595,11 +595,6 @@ class CommandPeer:
             return False
         return True
 
-    async def output_ends(self, within: float = WAIT) -> bool:
-        """Whether the server's stdout ends within that time, everything that it wrote having been read."""
-        done, _ = await asyncio.wait([self._reading], timeout=within)
-        return bool(done)
-
     async def open(
         self, method: str, params: Json | None = None, *, line: HttpLine | None = None, **how: Any
     ) -> CommandExchange:

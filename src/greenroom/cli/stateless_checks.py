@@ -47,11 +47,6 @@ _UNREADABLE: Final = (
     json.dumps({"jsonrpc": JSONRPC, "id": None, "method": "server/discover", "params": {}}).encode(),
 )
 _VERSION: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_LEGACY_PARAMS: Final[Json] = {
-    "protocolVersion": LATEST_DIALECT.version,
-    "capabilities": {},
-    "clientInfo": {"name": "greenroom check", "version": "1"},
-}
 _TASKS: Final = f"{PREFIX}tasks"
 
 
@@ -166,7 +161,7 @@ async def handshake_revisions_are_refused_by_envelope(at: CheckedServer) -> str:
 @CHECKS.add("V8", on=["http"])
 async def both_eras_at_one_endpoint(at: CheckedServer) -> str:
     """A handshake session and requests of this revision are served beside each other."""
-    welcome = await at.peer.ask("initialize", _LEGACY_PARAMS, enveloped=False)
+    welcome = await at.initialize()
     need("protocolVersion" in welcome.result, f"the server has no handshake: {welcome}")
     session, version = welcome.header("mcp-session-id"), str(welcome.result["protocolVersion"])
     expect(_VERSION.fullmatch(version) is not None, f"initialize agreed to the revision {version[:40]!r}")
@@ -189,7 +184,7 @@ async def both_eras_in_one_process(at: CheckedServer) -> str:
     async with at.fresh() as fresh:
         discovered = await fresh.peer.ask("server/discover")
         expect(discovered.kind == "complete", f"server/discover: {discovered}")
-        welcome = await fresh.peer.ask("initialize", _LEGACY_PARAMS, enveloped=False)
+        welcome = await fresh.initialize()
         if "protocolVersion" not in welcome.result:
             raise Deviation(f"initialize after server/discover: {welcome}")
         await fresh.command.notify("notifications/initialized")
@@ -204,10 +199,10 @@ async def both_eras_in_one_process(at: CheckedServer) -> str:
 async def initialize_is_told_the_revisions(at: CheckedServer) -> str:
     """A server without a handshake names its revisions in the error for initialize."""
     if at.is_http:
-        reply = await at.peer.ask("initialize", _LEGACY_PARAMS, enveloped=False)
+        reply = await at.initialize()
     else:
         async with at.fresh() as fresh:
-            reply = await fresh.peer.ask("initialize", _LEGACY_PARAMS, enveloped=False)
+            reply = await fresh.initialize()
     need("protocolVersion" not in reply.result, "the server has a handshake, too")
     named = _VERSION.findall(json.dumps(reply.final or {}) or reply.body.decode(errors="replace"))
     expect(STATELESS_DIALECT.version in named, f"initialize: {reply}, and {STATELESS_DIALECT.version} is not named")

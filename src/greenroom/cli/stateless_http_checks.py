@@ -119,12 +119,7 @@ async def _is_refused(at: CheckedServer, headers: Mapping[str, str | None], what
 @CHECKS.add("H7.bare", on=_HTTP)
 async def bare_requests_are_refused(at: CheckedServer) -> str:
     """Without a handshake era, a request with neither envelope nor version header is refused."""
-    params = {
-        "protocolVersion": LATEST_DIALECT.version,
-        "capabilities": {},
-        "clientInfo": {"name": "greenroom check", "version": "1"},
-    }
-    welcome = await at.peer.ask("initialize", params, enveloped=False)
+    welcome = await at.initialize()
     need("protocolVersion" not in welcome.result, "the server has a handshake, too")
     reply = await at.peer.ask("tools/list", enveloped=False)
     expect(bool(reply.error) and reply.status == BAD_REQUEST, f"tools/list without anything: {reply}")
@@ -169,12 +164,7 @@ async def get_and_delete_are_refused(at: CheckedServer) -> str:
             raise Deviation(f"{verb}: HTTP {exchange.reply.status}, and {open_}") from None
         statuses.append(reply.status)
         expect(reply.status in _CLIENT_ERRORS, f"{verb}: HTTP {reply.status}")
-    params = {
-        "protocolVersion": LATEST_DIALECT.version,
-        "capabilities": {},
-        "clientInfo": {"name": "greenroom check", "version": "1"},
-    }
-    welcome = await at.peer.ask("initialize", params, enveloped=False)
+    welcome = await at.initialize()
     if "protocolVersion" not in welcome.result:
         expect(statuses == [_NOT_ALLOWED] * 2, f"GET and DELETE: HTTP {statuses[0]} and {statuses[1]}")
     return f"HTTP {statuses[0]} and {statuses[1]}"

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.jsonrpc import is_object
 
-from .raw_peer import CommandPeer, HttpPeer, PeerFailed, RawReply, object_in, objects_in
+from .raw_peer import CLIENT, CommandPeer, HttpPeer, PeerFailed, RawReply, object_in, objects_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -187,6 +188,11 @@ class CheckedServer:
             if cursor is None:
                 return
             params = {"cursor": cursor}
+
+    async def initialize(self) -> RawReply:
+        """The answer to the first request of a handshake."""
+        params = {"protocolVersion": LATEST_DIALECT.version, "capabilities": {}, "clientInfo": dict(CLIENT)}
+        return await self.peer.ask("initialize", params, enveloped=False)
 
     # --- what checks need
 

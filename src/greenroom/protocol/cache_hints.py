@@ -1,6 +1,6 @@
 """Cache hints: for how long a client may keep a result, and for which of its users.
 
-A client may keep nothing unless a hint says so, and keeps it for the one who asked: a wrong default would leak.
+Without a hint a client may keep nothing, and a hint is for the same caller alone unless it says more: a wrong default would leak.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def check_caches(what: str, caches: object) -> Mapping[str, Cache]:
     if isinstance(caches, Cache):
         return dict.fromkeys(CACHEABLE - {"resources/read"}, caches)
     if not isinstance(caches, dict):
-        raise BadCache(f"{what} must be Cache(seconds) or a number of seconds for all lists, or a dict of them by method, not {caches!r}")
+        raise BadCache(
+            f"{what} must be Cache(seconds) or a number of seconds for all lists, or a dict of them by method, not {caches!r}"
+        )
     members = cast("dict[str, Cache]", caches)
     for method, cache in members.items():
         if method not in CACHEABLE or method == "resources/read":

@@ -24,6 +24,8 @@ SERVER_INFO_KEY: Final = f"{_PREFIX}serverInfo"
 SUBSCRIPTION_ID_KEY: Final = f"{_PREFIX}subscriptionId"
 
 _LONGEST_SHOWN: Final = 32
+_LONGEST_REQUESTED: Final = 1024
+"""The longest revision that an error repeats whole."""
 _NO_INFO: Final[dict[str, Any]] = {}
 
 
@@ -76,9 +78,6 @@ def check_spoken(version: str) -> None:
             f"Unsupported protocol version {shown!r}: write {STATELESS} for requests that stand alone; sessions begin with initialize, and speak {', '.join(SUPPORTED)}",
             {"supported": [STATELESS], "requested": version if len(version) <= _LONGEST_REQUESTED else shown},
         )
-
-
-_LONGEST_REQUESTED: Final = 1024
 
 
 def _wrong(members: Mapping[str, Any], key: str, wanted: str) -> McpError:

@@ -99,7 +99,7 @@ NO_RETRY: Final = RetryFields(None, None)
 def read_responses(params: Mapping[str, Any]) -> RetryFields:
     """The responses and the state in the params of a request. Raises `McpError` (-32602) for malformed ones.
 
-    The responses are not checked against their questions: see `check_response`. Responses to questions that nobody asked are to be ignored.
+    The responses are not checked against their questions: see `check_response`. Responses to questions that were not asked are to be ignored.
     """
     responses: Any = params.get("inputResponses", _ABSENT)
     if responses is not _ABSENT:
@@ -256,13 +256,8 @@ class RecordedAnswers:
         self._size = sum(map(_size_of, self._left))
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all answers were kept. If not, a handler cannot run again without asking twice."""
-        return self._kept is not None
-
-    @property
     def recorded(self) -> list[RecordedAnswer] | None:
-        """All answers, for the next state; None when they are more than `MOST_RECORDED` bytes."""
+        """All answers, for the next state; None when they are more than `MOST_RECORDED` bytes: a handler cannot run again then without asking twice."""
         return None if self._kept is None else list(self._kept)
 
     def take(self, question: bytes) -> dict[str, Any] | None:

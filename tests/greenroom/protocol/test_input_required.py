@@ -357,11 +357,10 @@ def test_beyond_the_limit_no_answer_is_kept_and_the_state_says_so() -> None:
     full = RecordedAnswers()
     empty = len(b'{"a":""}') + 16
     full.add(ONE, {"a": "x" * (MOST_RECORDED - empty)})
-    assert full.is_complete
+    assert full.recorded is not None
 
     recorded = RecordedAnswers(full.recorded)
     recorded.add(TWO, {})
-    assert not recorded.is_complete
     assert recorded.recorded is None
     recorded.add(ONE, {})
     recorded.put(ONE, {})
@@ -371,7 +370,7 @@ def test_beyond_the_limit_no_answer_is_kept_and_the_state_says_so() -> None:
     text = state(answers=recorded.recorded).seal(RING, ADA)
     opened = open_state(text)
     assert opened.answers is None
-    assert not RecordedAnswers(opened.answers).is_complete
+    assert RecordedAnswers(opened.answers).recorded is None
 
 
 def test_replacing_an_answer_frees_its_room() -> None:
@@ -379,10 +378,10 @@ def test_replacing_an_answer_frees_its_room() -> None:
     for _ in range(10):
         recorded.put(ONE, {"a": "x" * (MOST_RECORDED // 2)})
 
-    assert recorded.is_complete
+    assert recorded.recorded is not None
     again = RecordedAnswers(recorded.recorded)
     again.add(TWO, {"a": "x" * (MOST_RECORDED // 2)})
-    assert not again.is_complete
+    assert again.recorded is None
 
 
 # --- states
@@ -410,7 +409,7 @@ def test_the_largest_recorded_answers_fit_in_a_state() -> None:
     recorded = RecordedAnswers()
     for number in range(MOST_RECORDED // (16 + len(b"{}"))):
         recorded.add(number.to_bytes(16, "big"), {})
-    assert recorded.is_complete
+    assert recorded.recorded is not None
 
     assert open_state(state(answers=recorded.recorded).seal(RING, ADA)).answers == recorded.recorded
 
