@@ -37,6 +37,8 @@ def test_the_codes_are_those_of_the_wire() -> None:
         "URL_ELICITATION_REQUIRED": -32042,
         "CANCELLED": -32800,
         "USER_REJECTED": -1,
+        "HEADER_MISMATCH": -32020,
+        "MISSING_REQUIRED_CLIENT_CAPABILITY": -32021,
         "UNSUPPORTED_PROTOCOL_VERSION": -32022,
     }
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.protocol.dialect import DIALECTS
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.methods import (
     METHODS,
@@ -21,15 +22,14 @@ from greenroom.protocol.methods import (
     method_not_found,
     methods_of,
 )
-from greenroom.protocol.versions import SUPPORTED
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 
 
 def test_every_method_is_in_some_revision_and_under_its_own_name() -> None:
-    assert {method.name for version in SUPPORTED for method in methods_of(version)} == set(METHODS)
+    assert {method.name for version in DIALECTS for method in methods_of(version)} == set(METHODS)
     for name, method in METHODS.items():
         assert method.name == name
-        assert method.since in SUPPORTED
+        assert method.since in DIALECTS
         assert (method.result is None) == (method.kind is MethodKind.NOTIFICATION)
         assert name.startswith("notifications/") == (method.kind is MethodKind.NOTIFICATION)
 
@@ -46,7 +46,10 @@ def test_a_method_is_found_by_name_revision_and_receiver() -> None:
         is find_method("ping", "2024-11-05", PeerSide.CLIENT)
         is not None
     )
-    for stranger in ("tools/Call", "tools", "", "TOOLS/CALL", "tools/call ", "server/discover"):
+    assert find_method("server/discover", "2026-07-28", PeerSide.SERVER) is METHODS["server/discover"]
+    assert find_method("server/discover", "2025-11-25") is None
+    assert find_method("ping", "2026-07-28") is None
+    for stranger in ("tools/Call", "tools", "", "TOOLS/CALL", "tools/call ", "server/Discover"):
         assert find_method(stranger) is None
 
 
@@ -100,6 +103,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "notifications/message": {"level": "info", "data": None},
     "notifications/resources/updated": {"uri": "a:b"},
     "notifications/elicitation/complete": {"elicitationId": "a"},
+    "subscriptions/listen": {"notifications": {}},
+    "notifications/subscriptions/acknowledged": {"notifications": {}},
     "notifications/tasks/status": {
         "taskId": "a",
         "status": "working",
