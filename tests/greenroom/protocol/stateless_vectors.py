@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from greenroom.protocol.cache_hints import CACHEABLE
 from greenroom.protocol.content import (
     Audio,
     Contents,
@@ -22,7 +23,6 @@ from greenroom.protocol.content import (
     check_sampling,
 )
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-from greenroom.protocol.cache_hints import CACHEABLE
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.elicitation_forms import check_form
 from greenroom.protocol.envelope import (
