@@ -276,6 +276,7 @@ async def test_other_codes_of_a_handler_are_sent_as_they_are(code: int) -> None:
 
 
 @pytest.mark.row("26-M14")
+@pytest.mark.row("26-M2")
 @pytest.mark.row("26-H1")
 @pytest.mark.parametrize(
     ("body", "code"),

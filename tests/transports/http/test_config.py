@@ -11,6 +11,7 @@ from greenroom.transports.http_request import AllowedOrigins
 
 @pytest.mark.row("ST-02")
 @pytest.mark.row("SX-06")
+@pytest.mark.row("26-H5")
 def test_the_defaults_listen_on_this_machine_only() -> None:
     config = HttpConfig()
     assert (config.host, config.port, config.path) == ("127.0.0.1", 8000, "/mcp")
