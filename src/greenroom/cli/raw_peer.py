@@ -267,13 +267,6 @@ class HttpExchange:
         except (OSError, EOFError) as error:
             raise PeerFailed(f"the connection broke: {str(error) or type(error).__name__}") from error
 
-    async def is_quiet(self, within: float) -> bool:
-        """Whether no message comes for that long. It ends the reading of this answer."""
-        try:
-            return await self.next(within) is None
-        except PeerFailed:
-            return True
-
     async def finish(self, within: float = WAIT) -> RawReply:
         """The whole answer."""
         try:
@@ -515,13 +508,6 @@ class CommandExchange:
         self.reply.messages.append(message)
         self.reply.ended = "method" not in message
         return message
-
-    async def is_quiet(self, within: float) -> bool:
-        """Whether no message comes for that long."""
-        try:
-            return await self.next(within) is None
-        except PeerFailed:
-            return True
 
     async def finish(self, within: float = WAIT) -> RawReply:
         """The whole answer."""
