@@ -72,6 +72,11 @@ class SubscriptionTable:
         for uri in self.sessions.pop(pid, ()):
             self.leave(pid, uri)
 
+    def add(self, pid: Pid, uri: str) -> None:
+        """Add one subscription of a session that has joined."""
+        self.sessions[pid][uri] = None
+        self.subscribers.setdefault(uri, {})[pid] = None
+
     def leave(self, pid: Pid, uri: str) -> None:
         """Remove one subscription."""
         readers = self.subscribers.get(uri)
@@ -118,11 +123,9 @@ class Subscriptions(GenServer):
     def listen(self, pid: Pid, lists: frozenset[str], uris: Sequence[str]) -> None:
         """Announce to this process changes of those lists and resources alone. Its limits were checked before."""
         self.join(pid)
-        table = self._table
-        table.lists[pid] = lists
+        self._table.lists[pid] = lists
         for uri in uris:
-            table.sessions[pid][uri] = None
-            table.subscribers.setdefault(uri, {})[pid] = None
+            self._table.add(pid, uri)
 
     def leave(self, pid: Pid) -> None:
         """Announce nothing more to this session."""
@@ -146,8 +149,7 @@ class Subscriptions(GenServer):
             message = f"Too many subscriptions: at most {self._per_session} in a session; unsubscribe from some first"
             raise Reject(McpError(ErrorCode.INVALID_PARAMS, message))
         self.join(pid)
-        self._table.sessions[pid][uri] = None
-        self._table.subscribers.setdefault(uri, {})[pid] = None
+        self._table.add(pid, uri)
 
     def unsubscribe(self, pid: Pid, uri: str) -> None:
         """Remove a subscription; it need not exist."""
