@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +12,11 @@ from greenroom import Context, Server
 from greenroom.cli.raw_peer import HttpPeer
 from greenroom.supervision import current_node, kill
 from greenroom.transports import http1_connection
+from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.http_engine import HttpEngine
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 pytestmark = pytest.mark.greenroom(clock="real")
 
@@ -65,3 +72,55 @@ async def test_a_listen_whose_process_has_died_ends_with_an_error_that_says_what
         assert "listen again" in error["message"]
         assert "initialize" not in error["message"]
         await listen.close()
+
+
+@pytest.mark.row("26-H9")
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_work_stops_when_another_http_server_reports_a_disconnect(*, streamed: bool) -> None:
+    server, begun, stopped = Server("slow"), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow(ctx: Context) -> None:
+        if streamed:
+            await ctx.progress(0, 1)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.progress(1, 1)
+            stopped.set()
+
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "progressToken": "p",
+    }
+    params = {"name": "slow", "arguments": {}, "_meta": meta}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    said = {
+        "host": "127.0.0.1",
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "slow",
+    }
+    headers = [(name.encode(), value.encode()) for name, value in said.items()]
+    incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async with server.started() as company:
+        scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "client": ("127.0.0.1", 50_000)}
+        incoming.put_nowait({"type": "http.request", "body": body, "more_body": False})
+        serving = asyncio.ensure_future(AsgiEndpoint(HttpEngine(company))(scope, incoming.get, send))
+        await begun.wait()
+        incoming.put_nowait({"type": "http.disconnect"})
+        await serving
+        await stopped.wait()
+        assert company.exchanges.open == 0
+    progress = [each for each in sent if b"notifications/progress" in each.get("body", b"")]
+    assert len(progress) == (1 if streamed else 0)
+    assert not any(b'"result"' in each.get("body", b"") for each in sent)
