@@ -18,6 +18,7 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, n
 from greenroom.protocol.input_required import (
     MAY_ASK,
     NO_RETRY,
+    BadRequestState,
     RecordedAnswers,
     RequestState,
     missing_capability_error,
@@ -199,6 +200,7 @@ class Exchanges:
         that has no reply yet.
         """
         started_at = clock.now(asyncio.get_running_loop())
+        note = ""
         try:
             facts = self._read_facts(peer, request, headers)
         except ExchangeRefused as error:
@@ -216,13 +218,15 @@ class Exchanges:
             if error.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
                 return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST))
             outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
+            if isinstance(error, BadRequestState):  # its client must not learn more, but the operator should
+                note = f" (requestState: {error.detail or error.reason})"
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             tracebacks.log_error(_logger, "%s has a reply that cannot be sent", request.method)
             outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
         if isinstance(outcome, HonouredFilter):
             return await self._listen(request, facts, outcome)
         if isinstance(outcome, bytes):
-            _log(request, facts, started_at, outcome_of(outcome))
+            _log(request, facts, started_at, outcome_of(outcome) + note)
             return EncodedReply(outcome)
         try:
             return await outcome.first_reply()

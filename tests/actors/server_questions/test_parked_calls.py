@@ -254,6 +254,22 @@ async def test_parked_calls_are_bounded_for_each_principal_and_in_all() -> None:
         assert stage.company.exchanges.open == 0
 
 
+async def test_the_log_says_why_a_state_was_refused_and_the_client_does_not_learn_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="greenroom.access")
+    async with booking() as old, booking() as new:
+        first = await old.client("ada").result("tools/call", **BOOK)
+        state = first["requestState"]
+        changed = state[:-1] + ("A" if state[-1] != "A" else "B")
+        for stage, principal, sent in [(new, "ada", state), (old, "eve", state), (old, "ada", changed)]:
+            error = await stage.client(principal).error("tools/call", **BOOK, requestState=sent)
+            assert error["data"] == {"reason": "tampered"}
+    noted = [each.__dict__["greenroom"]["outcome"] for each in caplog.records if each.name == "greenroom.access"]
+    assert noted[1:] == [f"error -32602 (requestState: {why})" for why in ("key", "tag", "tag")]
+    assert state not in caplog.text
+
+
 @pytest.mark.row("26-R12")
 @pytest.mark.parametrize(("others", "limit"), [(0, "MOST_PARKED_BYTES_EACH"), (1, "MOST_PARKED_BYTES")])
 @pytest.mark.parametrize("where", ["request", "_meta", "answer", "_meta of the retry"])
