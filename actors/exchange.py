@@ -43,7 +43,7 @@ from .call_failures import timed_out, worker_lost
 from .catalogue import caller_key
 from .peer_channels import MAX_QUEUED_MESSAGES, NoStream, log_body
 from .reply_sinks import ChannelFeed
-from .session_calls import CANCELLED, TIMED_OUT
+from .session_calls import CANCELLED, CLOCK_TOLERANCE, TIMED_OUT
 from .settings import server_info
 from .worker_interfaces import CallBecameTask, Cancellation, JobError, JobReply, end_worker
 
@@ -61,8 +61,6 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .worker_interfaces import Job, SessionFacts
 
-_CLOCK_TOLERANCE: Final = 1e-6
-"""A deadline this close is treated as over."""
 _COLLECT_SECONDS: Final = 0.002
 """For how long questions are collected, so that those of a task group go out together."""
 _BAD_REQUEST: Final = 400
@@ -372,7 +370,7 @@ class Exchange:
 
     def _on_alarm(self) -> None:
         self._alarm = None
-        soon = self._node.now() + _CLOCK_TOLERANCE
+        soon = self._node.now() + CLOCK_TOLERANCE
         if self._parked_until <= soon:
             self._on_parked_too_long()
             return

@@ -35,7 +35,7 @@ CANCELLED: Final = Shutdown("the call was cancelled")
 TIMED_OUT: Final = Shutdown("the call took too long")
 CHECK_DEADLINES: Final = object()
 """The message that the session's deadline timer sends to the session."""
-_CLOCK_TOLERANCE = 1e-6
+CLOCK_TOLERANCE: Final = 1e-6
 """A deadline this close is treated as over."""
 
 
@@ -153,7 +153,7 @@ class SessionCalls:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm, self._alarm_at = None, NEVER
-        soon = self._session.now() + _CLOCK_TOLERANCE
+        soon = self._session.now() + CLOCK_TOLERANCE
         for call in self.table:
             if call.deadline <= soon:
                 self._on_deadline(call)
