@@ -36,7 +36,7 @@ MAY_ASK: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose reply may ask for input."""
 QUESTION_METHODS: Final = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 MOST_RESPONSES: Final = 256
-"""How many responses a retry may bring, those that are ignored included."""
+"""How many questions a reply may ask, and how many responses a retry may bring, those that are ignored included."""
 LONGEST_KEY: Final = 128
 """The longest key of a question, in characters."""
 MOST_ROUNDS: Final = 32
@@ -61,6 +61,8 @@ def input_required_result(
         raise LocalProtocolError(
             "a reply that requires input needs a question or a state: without both the client could only repeat its request"
         )
+    if len(questions) > MOST_RESPONSES:
+        raise LocalProtocolError(f"a reply may ask {MOST_RESPONSES} questions at once, not {len(questions)}")
     for key, (method, _) in questions.items():
         if method not in QUESTION_METHODS:
             raise LocalProtocolError(f"{method} cannot be asked in a reply: only {', '.join(sorted(QUESTION_METHODS))}")

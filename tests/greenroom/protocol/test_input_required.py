@@ -91,6 +91,14 @@ def test_a_key_is_a_text_of_some_length(key: Any) -> None:
         input_required_result({key: ("roots/list", {})})
 
 
+def test_a_reply_asks_no_more_than_a_retry_may_answer() -> None:
+    questions: dict[str, Any] = {str(n): ("roots/list", {}) for n in range(MOST_RESPONSES)}
+    assert len(input_required_result(questions)["inputRequests"]) == MOST_RESPONSES
+    read_responses({"inputResponses": dict.fromkeys(questions, ACCEPT)})
+    with pytest.raises(LocalProtocolError, match="256 questions at once"):
+        input_required_result({**questions, "more": ("roots/list", {})})
+
+
 @pytest.mark.row("26-R2")
 def test_only_three_methods_may_ask() -> None:
     assert {"tools/call", "prompts/get", "resources/read"} == MAY_ASK
