@@ -21,7 +21,9 @@ from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.input_required import (
+    LONGEST_KEY,
     MAY_ASK,
+    MOST_RESPONSES,
     QUESTION_METHODS,
     check_key,
     check_response,
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
 
 _COLLECT_SECONDS: Final = 0.002
 """For how long questions are collected, so that those of a task group go out together."""
+_LONGEST_WANTED: Final = LONGEST_KEY - 4
+"""What is left of a key that is taken already, so that its number fits."""
 _BAD_REQUEST: Final = 400
 _REFUSALS: Final = frozenset({ErrorCode.HEADER_MISMATCH, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION})
 """Errors that refuse a request before anything is done: a client corrects the request and sends it again. A handler may raise one that an upstream server has
@@ -416,6 +420,9 @@ class Exchange:
             return known
         if self._is_over:
             raise NoStream(f"{method}: the call is over")
+        limit = min(self.settings.max_asks, MOST_RESPONSES)
+        if self._questions is not None and len(self._questions) >= limit:
+            raise McpError(ErrorCode.INTERNAL_ERROR, f"Too many questions at once: at most {limit} may be open")
         key = self._free_key(wanted)
         question = _Question(method, Raw(encode(params)), digest, self._node.loop.create_future())
         del params  # many calls may be parked: a question is kept as it will be sent
@@ -444,7 +451,7 @@ class Exchange:
         key, count = wanted, 1
         while self._questions is not None and key in self._questions:
             count += 1
-            key = f"{wanted}-{count}"
+            key = f"{wanted[:_LONGEST_WANTED]}-{count}"
         return key
 
     def set_answers(self, answers: RecordedAnswers | None, responses: Mapping[str, dict[str, Any]] | None) -> None:

@@ -80,7 +80,7 @@ class Settings:
     ask_timeout: float | None = 30.0
     """How long the peer may take to answer a request of the server."""
     max_asks: int = 64
-    """How many requests of the server to one peer may be open."""
+    """How many requests of the server to one peer may be open; in the stateless era, questions of one call."""
     max_exchanges: int | None = 10_000
     """How many requests of the stateless era may be worked on at once; None for no limit."""
     max_exchanges_per_principal: int | None = 256

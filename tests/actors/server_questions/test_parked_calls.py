@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.actors.tasks.stateless_client import ABLE, StatelessClient
 
-from greenroom import Accepted, BadAnswer, Context, Server, Settings
+from greenroom import Accepted, BadAnswer, Context, McpError, Server, Settings
 from greenroom.actors import exchange_table
+from greenroom.protocol.input_required import LONGEST_KEY
 from greenroom.supervision import current_node
 from greenroom.transports.interfaces import EncodedReply, Peer
 
@@ -154,6 +155,43 @@ async def test_questions_of_a_task_group_are_one_round_and_what_is_missing_is_as
         assert text_of(whole) == "['accept', 'decline'], 0 roots"
 
 
+@pytest.mark.row("26-R4")
+async def test_equal_keys_stay_apart_and_within_their_longest() -> None:
+    async with booking() as stage:
+
+        @stage.server.tool
+        async def ask_alike(ctx: Context) -> str:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(ctx.elicit("Who?", str, key="k" * LONGEST_KEY))
+            return "answered"
+
+        client = stage.client()
+        call: dict[str, Any] = {"name": "ask_alike", "arguments": {}}
+        asked = await client.result("tools/call", **call)
+        assert [len(key) for key in asked["inputRequests"]] == [LONGEST_KEY, LONGEST_KEY - 2, LONGEST_KEY - 2]
+        answers = dict.fromkeys(asked["inputRequests"], ADA)
+        assert text_of(await client.result("tools/call", **call, **again(asked, **answers))) == "answered"
+
+
+@pytest.mark.row("26-R12")
+async def test_a_call_has_no_more_questions_open_than_a_session() -> None:
+    async with booking(max_asks=3) as stage:
+
+        @stage.server.tool
+        async def ask_many(ctx: Context) -> list[str]:
+            asked = await asyncio.gather(*(ctx.elicit(f"{n}?") for n in range(5)), return_exceptions=True)
+            return [str(each) for each in asked if isinstance(each, McpError)]
+
+        client = stage.client()
+        call: dict[str, Any] = {"name": "ask_many", "arguments": {}}
+        first = await client.result("tools/call", **call)
+        assert len(first["inputRequests"]) == 3
+        answers = {key: {"action": "decline"} for key in first["inputRequests"]}
+        done = await client.result("tools/call", **call, **again(first, **answers))
+        assert text_of(done).count("Too many questions at once: at most 3 may be open") == 2
+
+
 @pytest.mark.row("26-R10")
 async def test_a_state_is_used_once() -> None:
     async with booking() as stage:
@@ -261,7 +299,9 @@ async def test_the_log_says_why_a_state_was_refused_and_the_client_does_not_lear
     async with booking() as old, booking() as new:
         first = await old.client("ada").result("tools/call", **BOOK)
         state = first["requestState"]
-        changed = state[:-1] + ("A" if state[-1] != "A" else "B")
+        changed = (
+            f"{state[:-9]}{'A' if state[-9] != 'A' else 'B'}{state[-8:]}"  # the last letter may have bits of no byte
+        )
         for stage, principal, sent in [(new, "ada", state), (old, "eve", state), (old, "ada", changed)]:
             error = await stage.client(principal).error("tools/call", **BOOK, requestState=sent)
             assert error["data"] == {"reason": "tampered"}
