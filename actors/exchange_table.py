@@ -27,7 +27,7 @@ from greenroom.protocol.input_required import (
 )
 from greenroom.protocol.jsonrpc import encode_error
 from greenroom.protocol.methods import MethodKind, PeerSide
-from greenroom.protocol.mirrored_headers import check_standard_headers
+from greenroom.protocol.mirrored_headers import VERSION_HEADER, check_standard_headers
 from greenroom.supervision import ActorError, Ref, TaskSupervisor, clock, current_node, is_alive, tracebacks
 from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
 from greenroom.transports.interfaces import EncodedReply
@@ -65,7 +65,6 @@ MOST_PARKED_BYTES: Final = 64 * 1024 * 1024
 MOST_PARKED_BYTES_EACH: Final = 16 * 1024 * 1024
 """How many of them one caller's calls may have. A parked call needs no connection, so nothing else bounds what its client makes this server keep."""
 _NONE_PARKED: Final = (0, 0)
-_VERSION_HEADER: Final = "mcp-protocol-version"
 _logger = logging.getLogger("greenroom.exchange")
 
 
@@ -238,8 +237,8 @@ class Exchanges:
         """Check the envelope, and that the headers say the same. Raises `ExchangeRefused`."""
         params = request.params
         try:
-            if headers is not None and _VERSION_HEADER in headers and not is_enveloped(params):
-                check_spoken(headers[_VERSION_HEADER])
+            if headers is not None and VERSION_HEADER in headers and not is_enveloped(params):
+                check_spoken(headers[VERSION_HEADER])
             envelope = read_envelope(params)
             if headers is not None:
                 check_standard_headers(request.method, params, headers, envelope.version)

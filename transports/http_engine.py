@@ -292,7 +292,7 @@ class HttpEngine:
 
     def _check_version(self, http_request: HttpRequest, id: RequestId | None = None) -> str:
         """The revision the request names; without one, the default."""
-        said = http_request.headers.get("mcp-protocol-version")
+        said = http_request.headers.get(VERSION_HEADER)
         if said is None or (not self.config.validate_protocol_version and not is_handshake_version(said)):
             return (OLDEST_DIALECT if self.config.plain else ASSUMED_DIALECT).version
         if not is_handshake_version(said):
