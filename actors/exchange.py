@@ -463,6 +463,10 @@ class Exchange:
         """The answer that is there already: of an earlier run of this call, or sent with its first request."""
         known = None if self.answers is None else self.answers.take(digest)
         if known is None and self._responses is not None:
+            keys = [key]
+            if key == default_key(method, digest):  # equal questions of the earlier run had numbers
+                keys += [f"{key}-{number}" for number in range(2, MOST_RESPONSES + 1)]
+            key = next((each for each in keys if each in self._responses), key)
             response = self._responses.pop(key, None)
             if response is not None:
                 known = check_response(method, response, key)

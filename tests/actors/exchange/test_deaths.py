@@ -107,3 +107,26 @@ async def test_a_call_without_a_process_is_told_that_nothing_was_done() -> None:
         assert company.exchanges.open == 0
         await asyncio.sleep(5)
         assert list((await client.result("tools/call", **BOOK))["inputRequests"]) == ["who"]
+
+
+async def test_equal_questions_of_a_call_that_is_gone_have_their_answers_in_its_next_run() -> None:
+    server = Server("twins")
+
+    @server.tool(annotations={"idempotentHint": True})
+    async def name_both(ctx: Context) -> list[str]:
+        both = await asyncio.gather(*(ctx.elicit("Who?", str) for _ in range(2)))
+        return [str(each) for each in both]
+
+    async with server.started() as company:
+        client = StatelessClient(company)
+        params: dict[str, Any] = {"name": "name_both", "arguments": {}}
+        asked = await client.result("tools/call", **params)
+        kill(process_of(company, "exchanges").pid)
+        await asyncio.sleep(5)
+        answers = {
+            key: {"action": "accept", "content": {"value": name}}
+            for key, name in reversed(list(zip(asked["inputRequests"], ("Ada", "Eve"), strict=True)))
+        }
+        done = await client.result("tools/call", **params, inputResponses=answers, requestState=asked["requestState"])
+        assert done["resultType"] == "complete"
+        assert done["structuredContent"] == ["Accepted(value='Ada')", "Accepted(value='Eve')"]
