@@ -80,7 +80,7 @@ def check_caches(what: str, caches: object) -> Mapping[str, Cache]:
         return dict.fromkeys(CACHEABLE - {"resources/read"}, caches)
     if not isinstance(caches, dict):
         raise BadCache(
-            f"{what} must be Cache(seconds) or a number of seconds for all lists, or a dict of them by method, not {caches!r}"
+            f"{what} must be Cache(seconds) or a number of seconds for all lists, or a dict of Cache(seconds) by method, not {caches!r}"
         )
     members = cast("dict[str, Cache]", caches)
     for method, cache in members.items():
