@@ -38,6 +38,8 @@ _HEAD: Final = 64 * 1024
 _ENDS_WITHIN: Final = 2.0
 _STATUS_LINE: Final = re.compile(r"HTTP/1\.[0-9] ([1-5][0-9][0-9])(?: .*)?")
 _LENGTHS: Final = {10: re.compile("[0-9]{1,9}"), 16: re.compile("[0-9A-Fa-f]{1,8}")}
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _SAFE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _SENTINEL: Final = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 _NAMED_BY: Final = {
@@ -364,7 +366,7 @@ class HttpPeer:
     transport: Final = "http"
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
-        """`headers` go with every request. Raises `PeerFailed` for a URL without a host."""
+        """`headers` go with every request. Raises `PeerFailed` for a URL without a host, and for a header that cannot be sent."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -377,6 +379,9 @@ class HttpPeer:
         self.authority = parts.netloc.rpartition("@")[2]
         self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.headers = dict(headers or {})
+        for name, value in self.headers.items():  # the value may be a secret, and is not repeated
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise PeerFailed(f"the header {name[:60]!r} has characters that no header may have")
         self.seen: list[SeenMessage] = []
         """All messages of the server, in order."""
         self._ids = count(1)

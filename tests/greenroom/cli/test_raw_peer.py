@@ -99,6 +99,15 @@ def test_a_url_without_a_host_is_refused(url: str) -> None:
         HttpPeer(url)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("A", "geheim\r\nB: c"), ("A", "geheim 世"), ("A b", "geheim"), ("", "geheim")]
+)
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value(name: str, value: str) -> None:
+    with pytest.raises(PeerFailed, match="no header may have") as failed:
+        HttpPeer("http://127.0.0.1:1/mcp", {name: value})
+    assert "geheim" not in str(failed.value)
+
+
 async def test_a_program_that_writes_too_long_a_line_is_still_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_peer, "_MOST_BYTES", 1000)
     program = """
