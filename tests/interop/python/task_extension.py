@@ -1,4 +1,7 @@
-"""FastMCP's client of the tasks extension: `task_extension.py MODE URL`, or `task_extension.py MODE COMMAND ARGUMENT…`."""
+"""FastMCP's client of the tasks extension: `task_extension.py MODE URL`, or `task_extension.py MODE COMMAND ARGUMENT…`.
+
+Over HTTP the extension wants the id of a task in a header, too, which this client leaves out: its requests are told to send it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
 from fastmcp_tasks import call_tool_task
+from fastmcp_tasks.client_models import CancelTaskRequest, GetTaskRequest, UpdateTaskRequest
 from mcp import Client as SdkClient
 from mcp import MCPError
 from mcp.client.stdio import StdioServerParameters
@@ -116,6 +120,8 @@ STEPS = (followed, handle, cancelled, question, failed, at_once, unknown, undecl
 async def main(arguments: list[str]) -> bool:
     """`MODE URL` or `MODE COMMAND ARGUMENT…`."""
     mode, *where = arguments
+    for request in (GetTaskRequest, UpdateTaskRequest, CancelTaskRequest):
+        request.name_param = "taskId"
     player = TaskClient(mode, where)
     async with Client(player.server(), mode=mode, elicitation_handler=player.elicits) as player.client:
         return await play.perform(player, STEPS)
