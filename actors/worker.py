@@ -640,6 +640,7 @@ async def call_handler(
             key, principal, handler.threads, run_in_own_loop, ctx.cancelled, handler.function, named
         )
     if handler.is_async or inspect.isawaitable(value):  # a `def` may return an awaitable: a lambda, a decorator
+        del named, arguments  # the function has its own, and may wait long
         return await value
     return value
 
