@@ -154,6 +154,7 @@ async def test_a_client_with_the_extension_calls_its_methods_after_a_handshake(v
 
 
 @pytest.mark.row("26-V6")
+@pytest.mark.row("26-M8")
 async def test_a_client_with_the_extension_calls_its_methods_without_a_session() -> None:
     async with server_with(notes()).started() as company:
         found = await StatelessClient(company, capabilities=ABLE).result("notes/list", tag="a", limit=1)

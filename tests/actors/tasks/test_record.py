@@ -98,6 +98,7 @@ def test_an_owner_is_a_principal_or_else_a_session_or_the_local_user() -> None:
 
 
 @pytest.mark.row("TF-18")
+@pytest.mark.row("26-T10")
 def test_ids_are_random() -> None:
     ids = {new_id("task") for _ in range(1000)}
     assert len(ids) == 1000

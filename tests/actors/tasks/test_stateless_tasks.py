@@ -225,6 +225,23 @@ async def test_a_task_whose_worker_or_process_dies_has_ended_all_the_same() -> N
         assert task["error"]["code"] == ErrorCode.INTERNAL_ERROR
 
 
+@pytest.mark.row("26-M8")
+async def test_every_result_about_a_task_names_the_server() -> None:
+    async with running_task_server() as stage:
+        client = StatelessClient(stage.company)
+        created = await client.call("wait", gate="shut")
+        task = {"taskId": created["taskId"]}
+        found = [
+            created,
+            await client.result("tasks/get", **task),
+            await client.result("tasks/update", **task, inputResponses={}),
+            await client.result("tasks/cancel", **task),
+            await client.result("tasks/get", **task),
+        ]
+        names = [each["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] for each in found]
+        assert names == ["stage"] * len(found)
+
+
 # --- T4, T5: update and cancel
 
 
