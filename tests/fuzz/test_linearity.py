@@ -29,6 +29,11 @@ def test_each_family_of_readers_is_there() -> None:
     assert {
         "requests",
         "answers",
+        "mirrored",
+        "preflights",
+        "annotations",
+        "states",
+        "retries",
         "events",
         "tokens",
         "proofs",
