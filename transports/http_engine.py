@@ -202,9 +202,6 @@ class HttpEngine:
             await self._route(http_request, path, headers, body)
         except RequestRefused as refusal:
             known = () if refusal.maybe_done else self._instance
-            body = refusal.body
-            if http_request.headers.get(VERSION_HEADER) == STATELESS_DIALECT.version:
-                body = without_null_id(body)
             log_refusal(
                 refusal.why,
                 status=refusal.status,
@@ -214,7 +211,7 @@ class HttpEngine:
                 seen=refusal.seen,
                 setting=refusal.setting,
             )
-            await http_request.reply(refusal.status, (*refusal.headers, *known), body)
+            await http_request.reply(refusal.status, (*refusal.headers, *known), _fitting(http_request, refusal.body))
         except checks.PeerGone:
             pass
         except (asyncio.CancelledError, GeneratorExit):
@@ -222,7 +219,8 @@ class HttpEngine:
         except BaseException:  # noqa: BLE001 - an error in the router or the authenticator ends this request, and nothing else
             tracebacks.log_error(log, "%r %r ended in an error of the server", method, path)
             if not http_request.has_replied:
-                await http_request.reply(500, JSON_HEADERS, encode_error(None, McpError.wrap(Exception())))
+                failure = encode_error(None, McpError.wrap(Exception()))
+                await http_request.reply(500, JSON_HEADERS, _fitting(http_request, failure))
 
     async def _route(self, http_request: HttpRequest, path: str, headers: RawHeaders, body: Body) -> None:
         method = http_request.method
@@ -627,6 +625,11 @@ class HttpEngine:
             self._interruptible_calls.discard(wait)
             feed.leave()
         await responder.stream_end()
+
+
+def _fitting(http_request: HttpRequest, body: bytes) -> bytes:
+    """An error to no request in particular, as the era of the request has it."""
+    return without_null_id(body) if http_request.headers.get(VERSION_HEADER) == STATELESS_DIALECT.version else body
 
 
 class NoAuthentication:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -310,14 +311,16 @@ async def test_the_principal_goes_with_every_session_lookup() -> None:
         assert (foreign.status, foreign.headers, foreign.body) == (404, unknown.headers, unknown.body)
 
 
+@pytest.mark.row("26-M14")
 async def test_an_authenticator_that_crashes_or_injects_headers_fails_one_request_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = EngineDriver(authenticator=_RecordingAuthenticator())
     with caplog.at_level(logging.CRITICAL):
-        for who in ("crash", "split"):
-            response = await driver.post(HELLO, {"authorization": who})
+        for who, version in itertools.product(("crash", "split"), (None, "2025-11-25", "2026-07-28")):
+            response = await driver.post(HELLO, {"authorization": who, "mcp-protocol-version": version})
             assert response.error == (500, -32603, "Internal error")
+            assert ("id" in response.json) == (version != "2026-07-28")
             assert "set-cookie" not in response.headers
     assert (await driver.post(HELLO, {"authorization": "ann"})).status == 200
 
