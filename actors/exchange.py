@@ -82,6 +82,7 @@ class ExchangeFeed(ChannelFeed):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange.settings)
+        self._max_bytes = exchange.settings.buffer_bytes  # a channel has one feed for all, and a caller may have many of these
         self._exchange = exchange
 
     def offer(self, body: bytes) -> bool:

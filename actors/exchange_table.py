@@ -153,6 +153,7 @@ class Exchanges:
         "_parked",
         "_parked_bytes",
         "_parked_callers",
+        "_resumed",
         "_supervisor",
         "_supervisor_process",
         "_unstarted",
@@ -165,6 +166,8 @@ class Exchanges:
         """How many are worked on, without those that are parked."""
         self._callers: dict[Caller, int] = {}
         self._parked: dict[str, Exchange] = {}
+        self._resumed: set[str] = set()
+        """The ids of calls that were parked and are worked on again: their states are used."""
         self._parked_callers: dict[Caller | None, tuple[int, int]] = {}
         """The number of each caller's parked calls, and their bytes."""
         self._parked_bytes = 0
@@ -350,6 +353,8 @@ class Exchanges:
         state = self._open_state(facts.peer, request, retry.state or "")
         exchange = self._parked.get(state.exchange)
         if exchange is None:
+            if state.exchange in self._resumed:
+                raise _used()
             # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
             if state.exchange and (state.answers is None or not _may_run_again(found)):
                 raise _gone()
@@ -359,6 +364,7 @@ class Exchanges:
         responses = exchange.check_responses(retry.responses or {})
         self.admit(exchange.caller)
         self._remove_parked(exchange)
+        self._resumed.add(state.exchange)
         exchange.resume(request, facts, quiet, responses)
         return exchange
 
@@ -407,6 +413,7 @@ class Exchanges:
         self._parked_callers[caller] = (count + 1, size + exchange.kept_bytes)
         self._parked_bytes += exchange.kept_bytes
         self._parked[exchange.parked_as] = exchange
+        self._resumed.discard(exchange.parked_as)
         self.give_back(exchange.caller)
         return text
 
@@ -440,6 +447,7 @@ class Exchanges:
         if exchange.parked_as is not None and self._parked.get(exchange.parked_as) is exchange:
             self._remove_parked(exchange)
         else:
+            self._resumed.discard(exchange.parked_as or "")
             self.give_back(exchange.caller)
 
     def give_back(self, caller: Caller | None) -> None:

@@ -32,6 +32,7 @@ class Booking:
 
     server: Server
     done: list[str] = field(default_factory=list[str])
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
     company: Company = field(init=False)
 
     def client(self, principal: str | None = None, capabilities: dict[str, Any] = ABLE) -> StatelessClient:
@@ -66,6 +67,14 @@ async def booking(**settings: Any) -> AsyncGenerator[Booking]:
         who = await ctx.elicit("Who?", str, key="who")
         again = await ctx.elicit("Who?", str, key="who")
         return f"{who.action} {again.action}"
+
+    @server.tool(annotations={"readOnlyHint": True})
+    async def linger(ctx: Context) -> str:
+        """May be run again, and works on for a while after its answer."""
+        done.append("lingered")
+        await ctx.elicit("Who?", str, key="who")
+        await stage.gate.wait()
+        return "done"
 
     @server.tool(timeout=3)
     async def hurry(ctx: Context) -> str:
@@ -138,6 +147,24 @@ async def test_a_call_goes_on_where_it_asked() -> None:
         assert text_of(last) == "monday: Ada, accept"
         assert stage.done == ["begun", "named"]
         assert (stage.company.exchanges.parked, stage.company.exchanges.open) == (0, 0)
+
+
+@pytest.mark.row("26-R10")
+async def test_a_state_whose_call_goes_on_is_used_also_for_a_tool_that_may_run_again() -> None:
+    async with booking() as stage:
+        client = stage.client()
+        linger: dict[str, Any] = {"name": "linger", "arguments": {}}
+        retry = again(await client.result("tools/call", **linger), who=ADA)
+        going_on = asyncio.create_task(client.result("tools/call", **linger, **retry))
+        while stage.company.exchanges.parked:
+            await asyncio.sleep(0)
+        assert (await client.error("tools/call", **linger, **retry))["data"] == {"reason": "used"}
+        stage.gate.set()
+        assert text_of(await going_on) == "done"
+        assert stage.done == ["lingered"]
+        repeated = await client.result("tools/call", **linger, **retry)  # the call has its answer: the tool runs again
+        assert text_of(repeated) == "done"
+        assert stage.done == ["lingered", "lingered"]
 
 
 @pytest.mark.row("26-R4", "26-R11")
