@@ -134,7 +134,9 @@ def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
         Cache(seconds)
 
 
-@pytest.mark.parametrize("cache", ["60", -1, True, {"tools/call": Cache(1)}, {"resources/read": Cache(1)}, {"tools/list": 60}])
+@pytest.mark.parametrize(
+    "cache", ["60", -1, True, {"tools/call": Cache(1)}, {"resources/read": Cache(1)}, {"tools/list": 60}]
+)
 def test_a_hint_for_what_has_none_is_refused_with_what_to_write(cache: Any) -> None:
     with pytest.raises((BadSetting, ConfigError), match="cache"):
         Server("s", cache=cache)
