@@ -82,7 +82,8 @@ class ExchangeFeed(ChannelFeed):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange.settings)
-        self._max_bytes = exchange.settings.buffer_bytes  # a channel has one feed for all, and a caller may have many of these
+        # A channel has one feed for everything that it sends; a caller may have many of these.
+        self._max_bytes = exchange.settings.buffer_bytes
         self._exchange = exchange
 
     def offer(self, body: bytes) -> bool:
