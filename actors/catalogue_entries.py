@@ -457,7 +457,7 @@ def _listed_fields(
     if shown is not None:
         if "ui" in meta:
             raise RegistrationError(f'{what}: meta has "ui", which the options app and view write: say it in one place')
-        meta = {**meta, "ui": shown}
+        meta = {**cast("Mapping[str, Any]", meta), "ui": shown}
     description: Any = options.description
     if description is None:
         description = docstrings.parse_docstring(docstring_of(function)).description or None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.jsonrpc import encode_notification, encode_result
+from greenroom.protocol.jsonrpc import encode_notification, encode_result, is_object
 from greenroom.supervision import (
     Down,
     DynamicSupervisor,
@@ -292,7 +292,7 @@ class ListenProcess(GenServer):
 
     def _encoded(self, method: str, params: Mapping[str, Any]) -> bytes:
         meta: Any = params.get("_meta")
-        tagged = {**meta, **self._meta} if isinstance(meta, dict) else self._meta
+        tagged: dict[str, Any] = {**meta, **self._meta} if is_object(meta) else self._meta
         return encode_notification(method, {**params, "_meta": tagged})
 
     def _send_result(self) -> None:

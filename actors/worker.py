@@ -240,7 +240,8 @@ def _ungrouped(error: BaseException) -> BaseException:
 def _is_cancellation(error: BaseException) -> bool:
     """Whether this is what a handler meets whose call is cancelled, also several times in a task group."""
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_cancellation(each) for each in error.exceptions)
+        members: Sequence[BaseException] = cast("Any", error).exceptions
+        return all(map(_is_cancellation, members))
     return isinstance(error, RequestCancelled | NoStream)
 
 

@@ -214,7 +214,9 @@ class Footprint:
 def _frames(count: int) -> float:
     """The bytes of the coroutines of each parked call, from its process to its question; not those of the worker's task."""
     task = ("WorkerTasks._work", "WorkerTasks._finish")
-    every = [each for each in gc.get_objects() if type(each) is CoroutineType and each.__qualname__ not in task]
+    every: list[CoroutineType[Any, Any, Any]] = [
+        each for each in gc.get_objects() if type(each) is CoroutineType and each.__qualname__ not in task
+    ]
     return sum(map(sys.getsizeof, every)) / count
 
 

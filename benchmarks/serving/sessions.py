@@ -9,7 +9,7 @@ from .wire import ConnectionClosed, HttpResponse, Line
 
 VERSION = "2025-11-25"
 SESSIONLESS_VERSION = "2026-07-28"
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": SESSIONLESS_VERSION,
     "io.modelcontextprotocol/clientInfo": {"name": "load", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},

@@ -226,7 +226,8 @@ class Registrations(RegistrationMethods[None, bool]):
     def put(self, *entries: CatalogueEntry, replace: bool = True) -> None:
         """Register all of these, or none. No peer sees only some of them."""
         self._catalogue.write(lambda catalogue: put_all(entries, catalogue, replace=replace))
-        for kind in dict.fromkeys(entry.kind for entry in entries):
+        kinds: dict[Kind, None] = dict.fromkeys(entry.kind for entry in entries)
+        for kind in kinds:
             self._changed(kind)
 
     def _drop(self, kind: Kind, name: Hashable) -> bool:

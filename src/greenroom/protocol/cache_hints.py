@@ -45,7 +45,7 @@ class Cache:
     public: bool = False
 
     def __post_init__(self) -> None:
-        given: object = self.seconds
+        given: Any = self.seconds
         if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
             raise BadCache(f"Cache(seconds) must be a number of seconds, not {given!r}")
         if not 0 <= given <= _MOST_SECONDS:

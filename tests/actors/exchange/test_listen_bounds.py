@@ -34,7 +34,11 @@ async def announcing(**settings: Any) -> AsyncGenerator[Company]:
     server = Server("announcing", settings=Settings(**settings))
     server.tool("tool")(lambda: "")
     server.prompt("prompt")(lambda: "")
-    server.resource("test://{number}", "numbers")(lambda number: f"{number}")
+
+    @server.resource("test://{number}", "numbers")
+    def numbers(number: str) -> str:
+        return number
+
     async with server.started() as company:
         yield company
 

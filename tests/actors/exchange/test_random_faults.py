@@ -95,7 +95,7 @@ class CallOfRounds:
         """Send the call and its next rounds, until it ends or the client gives up."""
         message = await self._send({})
         for _ in range(4 * self.rounds):
-            asked = {} if message is None or "error" in message else message["result"]
+            asked: dict[str, Any] = {} if message is None or "error" in message else message["result"]
             if asked.get("resultType") != "input_required":
                 return
             await asyncio.sleep(self.numbers.choice((0, 0, 0.25, 1, 5)))
@@ -105,7 +105,10 @@ class CallOfRounds:
                 return  # it never answers
             keys = self.numbers.choice((["a", "b"], ["a", "b"], ["a"], ["b", "unknown"], []))
             answer = {"action": "accept", "content": {"value": "yes"}}
-            retry = {"inputResponses": dict.fromkeys(keys, answer), "requestState": asked["requestState"]}
+            retry: dict[str, Any] = {
+                "inputResponses": dict.fromkeys(keys, answer),
+                "requestState": asked["requestState"],
+            }
             copies = 2 if self.numbers.random() < 0.2 else 1
             found = await asyncio.gather(*(self._send(retry, after=0.5 * copy) for copy in range(copies)))
             if copies == 2 and self.tool == "book":
@@ -131,7 +134,7 @@ class CallOfRounds:
         if isinstance(reply, EncodedReply):
             bodies = [reply.body]
         else:
-            bodies = []
+            bodies = list[bytes]()
             while (more := await reply.next(PARKED)) is not None:
                 assert more, "the stream neither ends nor says anything"
                 bodies += [event.data for event in more if event.answers is not None]

@@ -158,7 +158,7 @@ def test_calls_without_a_session_are_asked_each_for_itself_while_others_wait_for
             assert company.exchanges.parked == 3
             for each, action in reversed(list(zip(asked, ["accept", "decline", "cancel"], strict=True))):
                 (key,) = each["inputRequests"]
-                answer = {
+                answer: dict[str, Any] = {
                     "inputResponses": {key: {"action": action, "content": {}}},
                     "requestState": each["requestState"],
                 }

@@ -156,8 +156,8 @@ async def test_a_state_whose_call_goes_on_is_used_also_for_a_tool_that_may_run_a
         linger: dict[str, Any] = {"name": "linger", "arguments": {}}
         retry = again(await client.result("tools/call", **linger), who=ADA)
         going_on = asyncio.create_task(client.result("tools/call", **linger, **retry))
-        while stage.company.exchanges.parked:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # its request is taken in the turn in which it begins
+        assert stage.company.exchanges.parked == 0
         assert (await client.error("tools/call", **linger, **retry))["data"] == {"reason": "used"}
         stage.gate.set()
         assert text_of(await going_on) == "done"

@@ -90,7 +90,7 @@ async def test_the_work_stops_when_another_http_server_reports_a_disconnect(*, s
             await ctx.progress(1, 1)
             stopped.set()
 
-    meta = {
+    meta: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": "p",

@@ -250,7 +250,7 @@ class FinishingFeed(FakeFeed):
 async def test_a_listen_that_is_being_opened_when_the_server_stops_listening_gets_its_result() -> None:
     router = SlowListens()
     driver = EngineDriver(router=router)
-    meta = {PROTOCOL_VERSION_KEY: STATELESS, CLIENT_CAPABILITIES_KEY: {}}
+    meta: dict[str, Any] = {PROTOCOL_VERSION_KEY: STATELESS, CLIENT_CAPABILITIES_KEY: {}}
     body = encode_request(7, "subscriptions/listen", {"notifications": {}, "_meta": meta})
     response = RecordedResponse()
     asking = asyncio.create_task(driver.begin(response, "POST", "/mcp", {"content-type": "application/json"}, body))

@@ -190,7 +190,7 @@ class FakeSessionRouter:
 
 def enveloped(method: str, request_id: Any = None, **params: Any) -> bytes:
     """One message that names its revision."""
-    meta = {PROTOCOL_VERSION_KEY: "2026-07-28", CLIENT_CAPABILITIES_KEY: {}}
+    meta: dict[str, Any] = {PROTOCOL_VERSION_KEY: "2026-07-28", CLIENT_CAPABILITIES_KEY: {}}
     return line(method, request_id, **params, _meta=meta)
 
 

@@ -90,7 +90,11 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 @pytest.mark.row("26-M17")
 async def test_two_peers_of_two_eras_ask_and_are_asked_on_one_channel() -> None:
     server, *_ = playhouse()
-    answers = {"elicitation/create": lambda _: {"action": "accept", "content": {"name": "Old"}}}
+
+    def agree(params: Any) -> dict[str, Any]:  # noqa: ARG001 - the signature of an answer
+        return {"action": "accept", "content": {"name": "Old"}}
+
+    answers: dict[str, Any] = {"elicitation/create": agree}
     async with WireProbe(server, capabilities=ABILITIES, answers=answers) as peer:
         old, new = await peer.ask("tools/call", call("ask")), await peer.ask("tools/call", alone(call("ask")))
         asked = (await peer.answer(new))["result"]

@@ -18,7 +18,7 @@ from .raw_http2 import http2_client
 if TYPE_CHECKING:
     from .certificate_authority import CertificateAuthority
 
-META = {
+META: dict[str, Any] = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
     "progressToken": "p",
