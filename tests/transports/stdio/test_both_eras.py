@@ -91,7 +91,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 async def test_two_peers_of_two_eras_ask_and_are_asked_on_one_channel() -> None:
     server, *_ = playhouse()
 
-    def agree(params: Any) -> dict[str, Any]:  # noqa: ARG001 - the signature of an answer
+    def agree(params: Any) -> dict[str, Any]:
         return {"action": "accept", "content": {"name": "Old"}}
 
     answers: dict[str, Any] = {"elicitation/create": agree}
