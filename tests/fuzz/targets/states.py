@@ -96,7 +96,7 @@ def refused(error: BadRequestState) -> None:
     assert error.code == ErrorCode.INVALID_PARAMS
     assert error.reason in REASONS
     assert error.data == {"reason": error.reason}
-    assert len(error.message) < 200
+    assert len(error.message) < 300
 
 
 def retry(data: bytes) -> None:
