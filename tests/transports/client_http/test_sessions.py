@@ -271,7 +271,9 @@ async def test_credentials_may_return_the_same_mapping_with_new_contents() -> No
 
 async def test_failing_and_invalid_credentials_are_reported() -> None:
     keys = Keys("new")
-    async with wire_and_server(credentials=keys) as (owner, _):
+    async with wire_and_server(credentials=keys) as (owner, server):
+        # The stream may be open before this notification has its credentials, and without them it ends the wire.
+        await server.until("notifications/initialized")
         keys.keys[0] = "a\r\nb: c"
         owner.call("any")
         heard = await owner.hear()
