@@ -48,7 +48,7 @@ def traveller_server(runs: list[Any], **settings: Any) -> Server:
         runs.append(("book", ctx.request_state))
         who = ctx.answers.require(NAME, state={"day": day})
         greeting = ctx.answers.require(GREETING, state="second")
-        return f"{greeting.text}, {who.value.name}" if isinstance(who, Accepted) else "nobody travels"
+        return f"{greeting.text}, {who.value.name}" if isinstance(who, Accepted) else "no booking"
 
     @server.tool
     def ask_both(ctx: Context) -> Traveller | InputRequired:
@@ -244,7 +244,7 @@ async def test_a_response_that_does_not_fit_is_refused() -> None:
 async def test_answers_may_come_with_the_first_request() -> None:
     async with clients_of([], 1) as (client,):
         responses = {"who": {"action": "decline"}, GREETING.key: HELLO, "extra": {}}
-        assert text_of(await client.result("tools/call", **CALL, inputResponses=responses)) == "nobody travels"
+        assert text_of(await client.result("tools/call", **CALL, inputResponses=responses)) == "no booking"
 
 
 @pytest.mark.row("26-R10")
