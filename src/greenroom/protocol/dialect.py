@@ -16,7 +16,7 @@ from .jsonrpc import is_object
 from .methods import find_method, method_not_found
 from .revision_downgrade import downgrade
 from .serialization import UnderResult
-from .versions import DEFAULT_NEGOTIATED, LATEST, STATELESS, SUPPORTED, V2024_11_05, V2025_11_25
+from .versions import DEFAULT_NEGOTIATED, LATEST, STATELESS, SUPPORTED, V2024_11_05, V2025_11_25, is_supported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +123,5 @@ def dialect_of(version: str | None) -> Dialect:
     return DIALECTS.get(version, LATEST_DIALECT) if version is not None else LATEST_DIALECT
 
 
-def is_handshake_version(version: object) -> bool:
-    """Whether a handshake can negotiate this revision."""
-    return isinstance(version, str) and version in SUPPORTED
+is_handshake_version: Final = is_supported
+"""Whether a handshake can negotiate a revision."""
