@@ -1,6 +1,7 @@
 """The client that the official suite judges: `client.py URL`, on the public interface alone.
 
-The suite names the scenario in the environment. The client makes the handshake, does what the scenario is about, and exits with 0.
+The suite names the scenario in the environment. The client connects, in the era that the server speaks, does what the scenario is about, and exits
+with 0.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 # All scenarios start at once, and one of them measures time: the others wait while they load.
@@ -32,15 +34,23 @@ from greenroom.auth import ClientCredentials, EnterpriseManaged, OAuth, SignInEr
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from greenroom import Tool
     from greenroom.auth import SignIn
 
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
+GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+"""What the suite says of the scenario: credentials, or the calls to make."""
 
 
 async def initialize(client: Client) -> None:
     """Make the handshake, and list what the server has: nothing."""
     if "tools" in client.server_capabilities:
         await client.list_tools()
+
+
+async def listed(client: Client) -> None:
+    """List the tools, and nothing else."""
+    print([tool.name for tool in await client.list_tools()])
 
 
 async def tools_call(client: Client) -> None:
@@ -65,6 +75,42 @@ async def preserve(client: Client) -> None:
     """Send one tool's schema back unchanged through the other."""
     [focal] = [tool for tool in await client.list_tools() if tool.name == "json_schema_2020_12_tool"]
     await client.call("json_schema_echo", schema=focal.input_schema)
+
+
+async def asked_again(client: Client) -> None:
+    """Ask once more who the server is."""
+    await client.ping()
+
+
+async def rounds(client: Client) -> None:
+    """Call all tools at once: some of them ask the user, and one that does not is called between their rounds."""
+    tools = await client.list_tools()
+    for reply in await asyncio.gather(*(client.call_tool(tool.name) for tool in tools)):
+        print(reply.text)
+
+
+async def headers(client: Client) -> None:
+    """Call, read and get everything that is listed."""
+    for tool in await client.list_tools():
+        print((await client.call_tool(tool.name, _least(tool))).text)
+    if "resources" in client.server_capabilities:
+        for resource in await client.list_resources():
+            await client.read_resource(resource.uri)
+    if "prompts" in client.server_capabilities:
+        for prompt in await client.list_prompts():
+            await client.get_prompt(prompt.name)
+
+
+def _least(tool: Tool) -> dict[str, str]:
+    """A text for each argument that the tool requires."""
+    return dict.fromkeys(tool.input_schema.get("required", ()), "us-west1")
+
+
+async def given_calls(client: Client) -> None:
+    """List the tools, and make the calls that the suite wants."""
+    await client.list_tools()
+    for call in GIVEN["toolCalls"]:
+        print((await client.call_tool(call["name"], call["arguments"])).text)
 
 
 async def skills_listed(client: Client) -> None:
@@ -158,6 +204,12 @@ SCENARIOS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "tools_call": tools_call,
     "elicitation-sep1034-client-defaults": defaults,
     "json-schema-2020-12-preservation": preserve,
+    "json-schema-ref-no-deref": listed,
+    "request-metadata": asked_again,
+    "sep-2322-client-request-state": rounds,
+    "http-standard-headers": headers,
+    "http-invalid-tool-headers": headers,
+    "http-custom-headers": given_calls,
     "sep-2640-client-no-prefetch": skills_listed,
     **{f"sep-2640-client-verify-{part}": skills_used for part in ("digest", "frontmatter", "size")},
     "sse-retry": sse_retry,
@@ -176,14 +228,14 @@ async def parrot(request: SamplingRequest) -> str:
 
 async def main(url: str, scenario: str) -> None:
     """Run one scenario."""
-    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     play = SCENARIOS.get(scenario, use)
     try:
         async with Client(
             url,
-            auth=sign_in(scenario, given),
+            auth=sign_in(scenario, GIVEN),
             sampling=parrot,
             elicitation=agree,
+            roots=[Path.cwd()],
             client_info={"name": "conformance", "version": "1.0"},
         ) as client:
             await play(client)

@@ -62,6 +62,7 @@ def due(leg: Leg) -> dict[str, Counter[str]]:
     """The counts of a run that passes."""
     counted = {name: Counter(SUCCESS=checks + leg.beyond.get(name, 0)) for name, checks in leg.checks.items()}
     counted |= {name: Counter(SKIPPED=1) for name in leg.empty}
+    counted |= {name: counted[name] + Counter(SKIPPED=times) for name, times in leg.skipped.items()}
     return counted | {name: Counter(FAILURE=1) for name in leg.failing}
 
 
@@ -135,6 +136,22 @@ def test_a_scenario_that_the_suite_skips_neither_passes_nor_fails() -> None:
     ]
     assert complaints(leg, {**counted, "later": Counter(FAILURE=1)}) == ["later: 1 FAILURE"]
     assert complaints(leg, {"ping": Counter(SUCCESS=2)}) == ["later: was not run"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "complaint"),
+    [
+        (Counter(SUCCESS=2, SKIPPED=2), []),
+        (Counter(SUCCESS=2, SKIPPED=3), ["ping: 1 SKIPPED"]),
+        (Counter(SUCCESS=2, SKIPPED=1), ["ping: 1 checks skipped where 2 have to be"]),
+        (Counter(SUCCESS=1, SKIPPED=2), ["ping: 1 checks passed where 2 have to"]),
+    ],
+)
+def test_checks_of_messages_that_a_revision_lacks_are_skipped_exactly(
+    ended: Counter[str], complaint: list[str]
+) -> None:
+    leg = replace(SMALL, skipped={"ping": 2})
+    assert complaints(leg, {**RIGHT, "ping": ended}) == complaint
 
 
 def test_a_missing_scenario_is_reported() -> None:
