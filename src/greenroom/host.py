@@ -27,7 +27,6 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
-from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.federation_errors import (
     InvalidArguments,
@@ -39,13 +38,10 @@ from greenroom.actors.federation.tool_router import AS_SET, ToolRouter
 from greenroom.actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
 from greenroom.actors.mentions.mention_reader import MentionReader, ResourceListCache
 from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
-from greenroom.actors.thespian_guests.guest_listener import GuestListener
-from greenroom.actors.thespian_guests.guest_session import GuestServices
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.received_results import read_page, read_tool_reply
 from greenroom.protocol.tool_pins import Pins, ToolRefused
-from greenroom.supervision import child, node_of, whereis
-from greenroom.transports.client.memory_route import MemoryRoute
+from greenroom.supervision import node_of, whereis
 
 from .child_runner import ChildRunner
 from .client import takes_one_dict
@@ -53,6 +49,7 @@ from .client_callbacks import CallbackHandler, check_callbacks, check_roots
 from .client_targets import InProcessServer, origin_of, route_of, server_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
+from .host_guests import guest_listener, with_guests
 from .hosted_server import NOT_OPEN, HostedServer
 
 if TYPE_CHECKING:
@@ -60,12 +57,12 @@ if TYPE_CHECKING:
 
     from greenroom.actors.client.client_handler import ClientHandler
     from greenroom.actors.client.interfaces import Line, Progress, ServerNotification
-    from greenroom.actors.company import Company
     from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
     from greenroom.actors.federation.tool_router import Invalid
     from greenroom.actors.federation.upstream import Upstream
     from greenroom.actors.federation.upstream_spec import Away, Isolation, OfferingChange, UpstreamStatus
+    from greenroom.actors.thespian_guests.guest_listener import GuestListener
     from greenroom.auth.client.auth_option import CallerIdentity
     from greenroom.protocol.received_results import PromptReply, ResourceReply, ToolReply
     from greenroom.protocol.tool_pins import PinReport, Policy
@@ -286,8 +283,7 @@ class Host(HostFiles):
         """
         if self._opens:
             raise ConfigError("call admit_guests before the host is opened")
-        services, name = GuestServices(self.federation, self.router), f"guests-{self.federation.key.name}"
-        listener = GuestListener(services, key, address=address, most_guests=most_guests, name=name)
+        listener = guest_listener(self.federation, self.router, key, address, most_guests)
         self._guest_listeners.append(listener)
         return listener
 
@@ -664,30 +660,6 @@ def _pins(given: SomePins | None) -> Pins | None:
     if given is None or isinstance(given, Pins):
         return given
     return Pins.load(given) if isinstance(given, str | os.PathLike) else Pins(given)
-
-
-# --- Guests (Thespian programs) of a host and of a server: what `admit_guests` adds to their trees.
-
-_INTENSITY, _PERIOD = 5, 10.0
-
-
-def with_guests(federation: Federation, listeners: Sequence[GuestListener]) -> ChildSpec[Any]:
-    """A supervisor of a federation and the listeners that admit guests to it: they are restarted with the federation, but not the federation with them."""
-    children = [federation.child_spec(), *(each.child_spec() for each in listeners)]
-    tree = child(ExclusiveSupervisor, children, intensity=_INTENSITY, period=_PERIOD, strategy="rest_for_one")
-    return tree.but(id=f"{federation.key} with guests", name=federation.name("host"))
-
-
-def admitted_to_company(
-    company: Company, key: bytes | str | os.PathLike[str], address: str | None, most_guests: int
-) -> tuple[GuestListener, ChildSpec[Any]]:
-    """The listener for guests of a server, and its child spec. It reaches the company by a client of its own."""
-    name = company.settings.name
-    federation = Federation({name: UpstreamSpec(MemoryRoute(company, description=name))}, name=f"guests of {name}")
-    listener = GuestListener(
-        GuestServices(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}"
-    )
-    return listener, with_guests(federation, [listener])
 
 
 if not TYPE_CHECKING:  # type checkers that saw this function would accept all names

@@ -460,7 +460,7 @@ class Server(Decorators):
         `key` is bytes, or a file that only its owner can read. `address` is `unix:@NAME`, `unix:PATH` or `tcp:HOST:PORT`; by default a generated
         local address, which the returned listener knows.
         """
-        from .host import admitted_to_company  # noqa: PLC0415 - rarely used
+        from .host_guests import admitted_to_company  # noqa: PLC0415 - rarely used
 
         listener_of_guests, made = admitted_to_company(self.company, key, address, most_guests)
         self._extra_children.append(made)
