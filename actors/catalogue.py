@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from .catalogue_entries import CatalogueEntry, CompletionEntry, PromptEntry, ResourceEntry, TemplateEntry, ToolEntry
     from .extensions import Extension, ExtensionMethod
+    from .mounted_entries import MountedEntries
     from .settings import Settings
     from .worker_interfaces import Job, SessionFacts
 
@@ -61,7 +62,7 @@ class NotFound(GreenroomError, LookupError):
 class Catalogue:
     """Everything that is registered. `version` counts the changes since the company began."""
 
-    __slots__ = ("_by_kind", "_by_uri", "extensions", "pages", "version")
+    __slots__ = ("_by_kind", "_by_uri", "extensions", "mounted", "pages", "version")
 
     def __init__(
         self,
@@ -69,12 +70,15 @@ class Catalogue:
         by_uri: Mapping[str, ResourceEntry] = _NOTHING,
         version: int = 0,
         extensions: Mapping[str, Extension] = _NOTHING,
+        mounted: MountedEntries | None = None,
     ) -> None:
         self._by_kind = by_kind
         self._by_uri = by_uri
         self.version = version
         self.extensions = extensions
         """The server's extensions of the protocol, by their identifiers."""
+        self.mounted = mounted
+        """The entries of mounted hosts, which change by themselves; None without such hosts."""
         self.pages: dict[Hashable, Any] = {}
         """Values computed from this snapshot once: lists, sets of scopes."""
 
@@ -138,7 +142,11 @@ class Catalogue:
                     f"method {name!r}: {other.extension_id} has it already: give the one of {extension.id} another name"
                 )
         extensions = MappingProxyType({**self.extensions, extension.id: extension})
-        return Catalogue(self._by_kind, self._by_uri, self.version + 1, extensions)
+        return Catalogue(self._by_kind, self._by_uri, self.version + 1, extensions, self.mounted)
+
+    def with_mounted(self, mounted: MountedEntries) -> Catalogue:
+        """A catalogue with the entries of mounted hosts, in place of those that it had."""
+        return Catalogue(self._by_kind, self._by_uri, self.version + 1, self.extensions, mounted)
 
     def put(self, entry: CatalogueEntry, *, replace: bool = True, alone: bool = False) -> Catalogue:
         """A catalogue with this entry added or replaced. Raises `RegistrationError` if the name or URI is taken.
@@ -186,7 +194,7 @@ class Catalogue:
         self, kind: Kind, entries: dict[Hashable, CatalogueEntry], by_uri: Mapping[str, ResourceEntry]
     ) -> Catalogue:
         by_kind: dict[Kind, Mapping[Hashable, CatalogueEntry]] = {**self._by_kind, kind: MappingProxyType(entries)}
-        return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1, self.extensions)
+        return Catalogue(MappingProxyType(by_kind), by_uri, self.version + 1, self.extensions, self.mounted)
 
 
 class CatalogueRef:
@@ -288,7 +296,7 @@ def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) ->
     if kept is None:
         seen = [entry for entry in catalogue.all(listing.kind).values() if may_use(entry, facts.peer)]
         entries: list[Any] = sorted(seen, key=listing.key)
-        wires = [_wire_of(entry, facts.dialect) for entry in entries]
+        wires = [wire_of(entry, facts.dialect) for entry in entries]
         fitted = downgrade(listing.method, {listing.member: wires}, facts.version)
         is_partial = any(getattr(entry, "scopes", ()) for entry in catalogue.all(listing.kind).values())
         kept = _SortedList([listing.key(entry) for entry in entries], fitted[listing.member], is_partial, {})
@@ -298,7 +306,8 @@ def _sorted_list(catalogue: Catalogue, listing: Listing, facts: SessionFacts) ->
     return whole
 
 
-def _wire_of(entry: Any, dialect: Dialect) -> dict[str, Any]:
+def wire_of(entry: Any, dialect: Dialect) -> dict[str, Any]:
+    """An entry as lists of that revision show it."""
     wire = dict(entry.wire)
     bare = None if dialect.wraps_values else getattr(entry, "bare_output", None)
     if bare is not None:

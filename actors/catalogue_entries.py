@@ -82,6 +82,31 @@ class ToolEntry:
     header_plan: HeaderPlan | None = None
     """The parameters that HTTP headers repeat; None for a tool without any."""
 
+    @property
+    def long_running(self) -> bool:
+        """Whether its calls in a session become tasks unasked."""
+        return self.options.long_running
+
+    @property
+    def defer_task(self) -> bool:
+        """Whether its handler decides that the call becomes a task."""
+        return self.options.defer_task
+
+    @property
+    def task_timeout(self) -> float | None:
+        """How long it may run as a task; None for no limit of its own."""
+        return self.handler.timeout
+
+    @property
+    def wraps_result(self) -> bool:
+        """Whether handshake revisions have its structured results under `result`."""
+        return self.wraps_output or (self.returns is not None and self.returns.wrapped)
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether a call may be carried out twice: it is declared idempotent, or changes nothing."""
+        return may_run_again(self.wire)
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
@@ -146,6 +171,14 @@ class CompletionEntry:
     handler: Handler
     value: str | None
     """The parameter that gets the text typed so far."""
+
+
+def may_run_again(tool: Mapping[str, Any]) -> bool:
+    """Whether a call of the tool with this definition may be carried out twice."""
+    annotations: Any = tool.get("annotations")
+    return is_object(annotations) and (
+        annotations.get("idempotentHint") is True or annotations.get("readOnlyHint") is True
+    )
 
 
 CatalogueEntry: TypeAlias = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry | CompletionEntry

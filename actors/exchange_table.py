@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .catalogue import Caller
     from .company import Company
     from .listen_process import ListenFeed
+    from .mounted_entries import CallableTool
 
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
@@ -247,10 +248,13 @@ class Exchanges:
                 check_standard_headers(request.method, params, headers, envelope.version)
             check_spoken(envelope.version)
             if headers is not None and request.method == "tools/call" and type(name := params.get("name")) is str:
-                entry = self._company.catalogue_ref.current.tool(name)
+                catalogue = self._company.catalogue_ref.current
+                tool: CallableTool | None = catalogue.tool(name)
+                if tool is None and catalogue.mounted is not None:
+                    tool = catalogue.mounted.tool(name)
                 # A peer that may not use the tool cannot know its headers; it is told which scopes it lacks.
-                if entry is not None and entry.header_plan is not None and may_use(entry, peer):
-                    entry.header_plan.check(params.get("arguments") or {}, headers)
+                if tool is not None and tool.header_plan is not None and may_use(tool, peer):
+                    tool.header_plan.check(params.get("arguments") or {}, headers)
         except McpError as error:
             raise ExchangeRefused(error, BAD_REQUEST) from None
         return SessionFacts(
@@ -320,7 +324,7 @@ class Exchanges:
             exchange.round = state.round
             exchange.set_answers(RecordedAnswers(state.answers), responses)
         else:
-            exchange.set_answers(RecordedAnswers() if _may_run_again(found) else None, responses)
+            exchange.set_answers(RecordedAnswers() if self._may_run_again(request, found) else None, responses)
         job = Job(
             0,
             exchange,  # type: ignore[arg-type]  # it takes the job's ending, as a reference to a session would
@@ -356,7 +360,7 @@ class Exchanges:
             if state.exchange in self._resumed:
                 raise _used()
             # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
-            if state.exchange and (state.answers is None or not _may_run_again(found)):
+            if state.exchange and (state.answers is None or not self._may_run_again(request, found)):
                 raise _gone()
             return self._start_exchange(request, facts, quiet, found, retry.responses, state)
         if exchange.round != state.round:
@@ -425,6 +429,14 @@ class Exchanges:
         if count > 1:
             self._parked_callers[exchange.caller] = (count - 1, size - exchange.kept_bytes)
 
+    def _may_run_again(self, request: JsonRpcRequest, found: Sequence[Any]) -> bool:
+        """Whether the request may be carried out twice: it reaches a tool that is declared idempotent, or that changes nothing."""
+        if request.method != "tools/call":
+            return False
+        mounted = self._company.catalogue_ref.current.mounted
+        tool = found[0] if found else None if mounted is None else mounted.tool(request.params["name"])
+        return tool is not None and tool.may_run_again
+
     # --- admission
 
     def admit(self, caller: Caller | None) -> None:
@@ -490,12 +502,6 @@ class Exchanges:
             exchange.forget()
         for exchange in tuple(self._unstarted):
             exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
-
-
-def _may_run_again(found: Sequence[Any]) -> bool:
-    """Whether the request may be carried out twice: it reaches a tool that is declared idempotent, or that changes nothing."""
-    annotations: Any = found[0].wire.get("annotations") if len(found) == 1 and found[0].kind == "tool" else None
-    return bool(annotations) and (annotations.get("idempotentHint") is True or annotations.get("readOnlyHint") is True)
 
 
 def _leave_feed(opening: asyncio.Future[ListenFeed]) -> None:

@@ -34,6 +34,7 @@ from greenroom.transports.access_log import is_on, log_call, log_refusal, name_i
 
 from .catalogue import MissingScopes, reached_entries
 from .extensions import admitted_method
+from .mounted_entries import callable_tool
 from .peer_channels import (
     AskPeer,
     CallChannel,
@@ -301,8 +302,10 @@ class SessionProcess(GenServer):
             return _DEFERRED
         if name in _TASK_METHODS and name not in self.company.method_handlers:
             return self.tasks.take(request) or _DEFERRED
-        if name == "tools/call" and found and self.tasks.begin(request, found[0]):
-            return _DEFERRED
+        if name == "tools/call":
+            tool = callable_tool(self.company, request, found)
+            if tool is not None and self.tasks.begin(request, tool):
+                return _DEFERRED
         return answer_inline(request, self.facts, self.company) or self._start_job(
             request, handler_timeout(name, found)
         )

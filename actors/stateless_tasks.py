@@ -23,6 +23,7 @@ from greenroom.supervision import CallTimeout, ProcessExited, Ref
 from greenroom.transports.access_log import log_refusal
 
 from .catalogue import caller_key
+from .mounted_entries import callable_tool
 from .task_process import TaskProcess
 from .task_record import CancelTask, RunningWork, TaskSpec, milliseconds, result_for, stateless_owner, wire_time
 from .tasks import NO_TASK, declared
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
     from greenroom.transports.interfaces import Peer
 
-    from .catalogue_entries import ToolEntry
     from .company import Company
+    from .mounted_entries import CallableTool
     from .task_process import CreatedTask
     from .task_record import TaskRecord
     from .tasks import CompanyTasks
@@ -74,13 +75,13 @@ def task_reply_to(
 
     `found` are the entries of the catalogue that the request reaches. Raises `McpError`.
     """
-    if request.method in company.method_handlers:
-        return None
     if request.method in _ANSWERS:
+        if request.method in company.method_handlers:
+            return None
         return TaskReply(answer_task_method(company, request, facts))
-    if request.method != "tools/call" or not found:
+    if request.method != "tools/call" or (tool := callable_tool(company, request, found)) is None:
         return None
-    begun = begin_task(company, request, facts, found[0])
+    begun = begin_task(company, request, facts, tool)
     return None if begun is None else TaskReply(begun)
 
 
@@ -209,45 +210,45 @@ def _status(record: TaskRecord) -> str:
 
 
 def begin_task(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, entry: ToolEntry
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool
 ) -> Awaitable[dict[str, Any]] | None:
     """The `CreateTaskResult` of a call that becomes a task at once. None for any other call.
 
     Raises `McpError` for a tool that runs as a task only, if this request has not declared the extension.
     """
-    owner = _task_owner(company, request, facts, entry)
-    if owner is None or entry.options.defer_task:
+    owner = _task_owner(company, facts, tool)
+    if owner is None or tool.defer_task:
         return None
-    return _begin(company, request, facts, entry, owner)
+    return _begin(company, request, facts, tool, owner)
 
 
 def task_starter(company: Company, request: JsonRpcRequest, found: Sequence[Any]) -> CallTaskStarter | None:
     """What makes the call a task when its handler asks for that (`Job.task_starter`). None if its tool does not."""
-    if request.method != "tools/call" or not found or not found[0].options.defer_task:
+    if request.method != "tools/call" or (tool := callable_tool(company, request, found)) is None:
         return None
-    return CallTaskStarter(company, request, found[0])
+    return CallTaskStarter(company, request, tool) if tool.defer_task else None
 
 
-def _task_owner(company: Company, request: JsonRpcRequest, facts: SessionFacts, entry: ToolEntry) -> str | None:
+def _task_owner(company: Company, facts: SessionFacts, tool: CallableTool) -> str | None:
     """The owner of the task that this call may become. None if it stays a call."""
-    if entry.as_task == "forbidden" or request.method in company.method_handlers:
+    if tool.as_task == "forbidden":
         return None
     if not declared(company.settings, company.catalogue_ref.current):
         return None
     if not is_extension_declared(facts.client_capabilities, TASKS_EXTENSION):
-        if entry.as_task == "required":
-            raise extension_not_declared(f"{entry.name} runs as a task only, and", TASKS_EXTENSION)
+        if tool.as_task == "required":
+            raise extension_not_declared(f"{tool.name} runs as a task only, and", TASKS_EXTENSION)
         return None
     owner = owner_without_session(facts.peer)
-    if owner is None and entry.as_task == "required":
+    if owner is None and tool.as_task == "required":
         raise McpError(ErrorCode.INTERNAL_ERROR, UNWRITTEN_OWNER.format(kind=type(facts.peer.principal).__name__))
     return owner
 
 
 async def _begin(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, entry: ToolEntry, owner: str
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool, owner: str
 ) -> dict[str, Any]:
-    created = await _create(company, request, facts, entry, owner)
+    created = await _create(company, request, facts, tool, owner)
     return created_result(company.tasks, created.record)
 
 
@@ -255,18 +256,18 @@ async def _create(
     company: Company,
     request: JsonRpcRequest,
     facts: SessionFacts,
-    entry: ToolEntry,
+    tool: CallableTool,
     owner: str,
     running: RunningWork | None = None,
 ) -> CreatedTask:
     try:
         record = company.tasks.admit(
-            owner, method=request.method, name=entry.name, session_id="", ttl=None, era="stateless"
+            owner, method=request.method, name=tool.name, session_id="", ttl=None, era="stateless"
         )
     except McpError as error:
         log_refusal(error.message, peer=facts.peer, setting="max_tasks", method=request.method)
         raise
-    spec = TaskSpec(None, 0, request, facts, entry.handler.timeout, wanted_task=False, running=running)
+    spec = TaskSpec(None, 0, request, facts, tool.task_timeout, wanted_task=False, running=running)
     return await company.tasks.create(record, spec)
 
 
@@ -278,12 +279,12 @@ def created_result(tasks: CompanyTasks, record: TaskRecord) -> dict[str, Any]:
 class CallTaskStarter:
     """Makes a running call a task: its worker goes on as the task's."""
 
-    __slots__ = ("_company", "_entry", "_request")
+    __slots__ = ("_company", "_request", "_tool")
 
-    def __init__(self, company: Company, request: JsonRpcRequest, entry: ToolEntry) -> None:
+    def __init__(self, company: Company, request: JsonRpcRequest, tool: CallableTool) -> None:
         self._company = company
         self._request = request
-        self._entry = entry
+        self._tool = tool
 
     async def start(self, job: Job, worker: Pid) -> PeerChannel | None:
         """Have the task's process take the worker over, and the call answered with the task. Raises `McpError`: then the call goes on.
@@ -294,10 +295,10 @@ class CallTaskStarter:
         exchange: Any = job.session  # only exchanges have jobs with a starter
         # Those of the request that waits for a reply now, which may be a later one than that of the job.
         facts: SessionFacts = exchange.facts
-        owner = _task_owner(company, self._request, facts, self._entry)
+        owner = _task_owner(company, facts, self._tool)
         if owner is None:
             return None
-        created = await _create(company, self._request, facts, self._entry, owner, RunningWork(worker, job.cancelled))
+        created = await _create(company, self._request, facts, self._tool, owner, RunningWork(worker, job.cancelled))
         if created.peer_channel is None:  # it was cancelled just now, and this worker is being ended
             job.cancelled.raise_if_set()
             raise McpError(ErrorCode.INTERNAL_ERROR, "The task has ended before it was begun")

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec, ExitReason, Monitor, Pid, Timer
 
     from .catalogue import Catalogue
-    from .catalogue_entries import ToolEntry
     from .company import Company
+    from .mounted_entries import CallableTool
     from .session import SessionProcess
     from .session_calls import SessionCall
     from .settings import Settings
@@ -190,10 +190,13 @@ class CompanyTasks:
 
     def wraps_result(self, record: TaskRecord) -> bool:
         """Whether the tool's structured results are under `result` in handshake revisions, as far as it is still registered."""
-        entry = self._company.catalogue_ref.current.tool(record.name) if record.method == "tools/call" else None
-        if entry is None:
+        if record.method != "tools/call":
             return False
-        return entry.wraps_output or (entry.returns is not None and entry.returns.wrapped)
+        catalogue = self._company.catalogue_ref.current
+        tool: CallableTool | None = catalogue.tool(record.name)
+        if tool is None and catalogue.mounted is not None:
+            tool = catalogue.mounted.tool(record.name)
+        return tool is not None and tool.wraps_result
 
     def save(self, record: TaskRecord) -> None:
         """Store the record, without waiting until that is safe. The store reports errors."""
@@ -316,6 +319,8 @@ def declared(settings: Settings, catalogue: Catalogue) -> bool:
     value = settings.capabilities.get("tasks")
     if "tasks" in settings.capabilities:
         return value is not None and value is not False
+    if catalogue.mounted is not None and catalogue.mounted.has_tasks:
+        return True
     found = catalogue.pages.get("tasks")
     if found is None:
         tools: Any = catalogue.all("tool").values()
@@ -438,21 +443,18 @@ class TaskCalls:
 
     # --- calling a tool as a task
 
-    def begin(self, request: JsonRpcRequest, entry: ToolEntry) -> bool:
+    def begin(self, request: JsonRpcRequest, tool: CallableTool) -> bool:
         """Whether this call of a tool becomes a task.
 
         Raises `McpError` if it must not, or if it must and the peer did not ask for one.
         """
-        requested, support = request.params.get("task"), entry.as_task
+        requested, support = request.params.get("task"), tool.as_task
         if requested is None and support == "forbidden":
             return False  # nearly all calls
         session = self._session
         company = session.company
         catalogue = company.catalogue_ref.current
-        if (
-            request.method in company.method_handlers
-            or methods.find_method("tasks/get", session.version, PeerSide.SERVER) is None
-        ):
+        if methods.find_method("tasks/get", session.version, PeerSide.SERVER) is None:
             return False
         owner = self.owner
         if not session.gated and belongs_to_session(owner) and session.reply_sink.channel is None:
@@ -461,27 +463,25 @@ class TaskCalls:
             return False
         if requested is None:
             if support == "required":
-                raise McpError(
-                    ErrorCode.METHOD_NOT_FOUND, f"{entry.name} runs as a task only: call it with params.task"
-                )
-            if not entry.options.long_running:
+                raise McpError(ErrorCode.METHOD_NOT_FOUND, f"{tool.name} runs as a task only: call it with params.task")
+            if not tool.long_running:
                 return False
         elif support == "forbidden":
             raise McpError(
-                ErrorCode.METHOD_NOT_FOUND, f"{entry.name} does not run as a task: call it without params.task"
+                ErrorCode.METHOD_NOT_FOUND, f"{tool.name} does not run as a task: call it without params.task"
             )
         ttl = None if requested is None else _seconds(requested)
         call = session.begin(request, company.settings.call_timeout, fixed_deadline=True)
         try:
             record = self._tasks.admit(
-                owner, method=request.method, name=entry.name, session_id=session.info.id, ttl=ttl
+                owner, method=request.method, name=tool.name, session_id=session.info.id, ttl=ttl
             )
         except McpError as error:
             log_refusal(error.message, peer=session.facts.peer, setting="max_tasks", method=request.method)
             session.calls.fail(call.key, error)
             return True
         call.task = record.id
-        spec = TaskSpec(session.own_ref, call.key, request, session.facts, entry.handler.timeout, requested is not None)
+        spec = TaskSpec(session.own_ref, call.key, request, session.facts, tool.task_timeout, requested is not None)
         if self._tasks.start_process(record, spec, session.own_ref):
             self._watch(self._tasks.processes, call)
         else:
