@@ -8,6 +8,7 @@ A `ToolReply` and a `PromptReply` may also be returned by a handler of a server 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ import msgspec
 
 from .content import Audio, Contents, Embedded, Image, ResourceLink, Text, ToolResult, ToolUse
 from .definitions import Prompt, Resource, ResourceTemplate, Tool
-from .errors import BadAnswer
+from .errors import BadAnswer, PeerError
 from .handler_results import CallToolResult, Completion, Message, PromptResult
 from .serialization import WireObject, is_array, is_object, to_jsonable
 from .wire_shapes import LOG_LEVELS
@@ -35,6 +36,9 @@ _BLOCKS: Final[Mapping[str, type[WireObject]]] = {
 
 TERMINAL_STATES: Final = frozenset({"completed", "failed", "cancelled"})
 """The states in which a task has ended."""
+LONGEST_TASK_ID: Final = 1024
+"""The longest id of a task that is followed, in characters."""
+_STATES: Final = TERMINAL_STATES | {"working", "input_required"}
 
 
 # --- tools
@@ -55,6 +59,12 @@ class RemoteTask:
     poll_interval: float | None = None
     """The poll interval that the server asks for."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    input_requests: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The open questions by key, each with a `method` and `params`. This and the next two are of the stateless era."""
+    result: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The result of a completed task, as it came."""
+    error: PeerError | None = None
+    """The error of a failed task."""
 
     @property
     def over(self) -> bool:
@@ -111,7 +121,7 @@ def _task_in(result: Mapping[str, Any]) -> RemoteTask | None:
 
 
 def read_task(value: Any, what: str = "tasks/get") -> RemoteTask:
-    """Read a task's state; `what` names the method in errors."""
+    """Read a task's state as either era writes it; `what` names the method in errors."""
     if not is_object(value) or not isinstance(value.get("taskId"), str) or not isinstance(value.get("status"), str):
         raise BadAnswer(f"Invalid result of {what}: a task has a taskId and a status")
     return RemoteTask(
@@ -120,15 +130,60 @@ def read_task(value: Any, what: str = "tasks/get") -> RemoteTask:
         _text(value.get("statusMessage")),
         _text(value.get("createdAt")) or "",
         _text(value.get("lastUpdatedAt")) or "",
-        _seconds(value.get("ttl")),
-        _seconds(value.get("pollInterval")),
+        _seconds(value.get("ttlMs" if "ttlMs" in value else "ttl")),
+        _seconds(value.get("pollIntervalMs" if "pollIntervalMs" in value else "pollInterval")),
         value,
+        questions if is_object(questions := value.get("inputRequests")) else {},
+        result if is_object(result := value.get("result")) else None,
+        PeerError.from_wire(error) if is_object(error := value.get("error")) else None,
     )
 
 
+def read_created_task(result: Mapping[str, Any]) -> RemoteTask:
+    """Read the task that a server of the stateless era made of a call. Raises `BadAnswer`."""
+    task = read_task(result, "tools/call")
+    if not 0 < len(task.id) <= LONGEST_TASK_ID:
+        raise BadAnswer(f"Invalid result of tools/call: the id of a task has 1 to {LONGEST_TASK_ID} characters")
+    return task
+
+
+def read_detailed_task(value: Any, id: str, what: str = "tasks/get") -> RemoteTask:
+    """Read the state of the task `id` as the stateless era writes it, with what belongs to the state. Raises `BadAnswer`.
+
+    The questions of `input_requests` are not checked.
+    """
+    task = read_task(value, what)
+    if task.id != id:
+        raise BadAnswer(f"Invalid result of {what}: it is about another task than {_shown(id)}")
+    if task.status not in _STATES:
+        raise BadAnswer(f"Invalid result of {what}: {_shown(task.status)} is no status of a task")
+    match task.status:
+        case "completed" if task.result is None:
+            missing = "result"
+        case "failed" if task.error is None:
+            missing = "error"
+        case "input_required" if not is_object(task.raw.get("inputRequests")):
+            missing = "inputRequests"
+        case _:
+            return task
+    raise BadAnswer(f"Invalid result of {what}: a task that is {task.status} has an object as its {missing}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…")
+
+
+_LONGEST_SHOWN: Final = 64
+
+
 def _seconds(milliseconds: Any) -> float | None:
-    number = isinstance(milliseconds, int | float) and not isinstance(milliseconds, bool)
-    return milliseconds / 1000 if number else None
+    if not isinstance(milliseconds, int | float) or isinstance(milliseconds, bool):
+        return None
+    try:
+        seconds = milliseconds / 1000
+    except OverflowError:  # an integer beyond the largest float
+        return math.inf if milliseconds > 0 else -math.inf
+    return None if math.isnan(seconds) else seconds
 
 
 # --- blocks

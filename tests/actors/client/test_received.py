@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.example_counts import examples
 
 from greenroom.protocol.content import Audio, Contents, Embedded, Image, ResourceLink, Text
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
-from greenroom.protocol.errors import BadAnswer
+from greenroom.protocol.errors import BadAnswer, PeerError
 from greenroom.protocol.handler_results import Message, ReturnSchema, prompt_result, resource_contents, tool_result
 from greenroom.protocol.received_results import (
     Page,
@@ -17,6 +22,8 @@ from greenroom.protocol.received_results import (
     ToolReply,
     read_completion,
     read_contents,
+    read_created_task,
+    read_detailed_task,
     read_log,
     read_page,
     read_prompt,
@@ -37,6 +44,13 @@ WORKING = {
 class Day:
     name: str
     high: int
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def reply(**result: Any) -> ToolReply:
@@ -140,6 +154,88 @@ def test_tasks_are_listed() -> None:
     assert read_task({"taskId": "x", "status": "working", "ttl": None}) == RemoteTask(
         "x", "working", raw={"taskId": "x", "status": "working", "ttl": None}
     )
+
+
+FLAT: dict[str, Any] = {
+    "resultType": "task", "taskId": "t1", "status": "working", "createdAt": "", "lastUpdatedAt": "", "ttlMs": 60000, "pollIntervalMs": 500,
+}  # fmt: skip
+
+
+def test_a_task_of_the_stateless_era_is_the_result_itself() -> None:
+    task = read_tool_reply(FLAT).task
+    assert task is not None
+    assert (task.id, task.ttl, task.poll_interval, task.over) == ("t1", 60.0, 0.5, False)
+    assert read_created_task(FLAT) == task
+    assert read_task({**FLAT, "ttlMs": None, "ttl": 5}).ttl is None
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [
+        (0, 0.0),
+        (-5, -0.005),
+        (10**400, math.inf),
+        (-(10**400), -math.inf),
+        (math.inf, math.inf),
+        (math.nan, None),
+        (True, None),
+        ("1", None),
+        ([], None),
+    ],
+)
+def test_a_time_of_a_task_is_a_number_of_seconds_or_nothing(milliseconds: Any, seconds: float | None) -> None:
+    task = read_task({**FLAT, "ttlMs": milliseconds, "pollIntervalMs": milliseconds})
+    assert (task.ttl, task.poll_interval) == (seconds, seconds)
+
+
+def test_a_detailed_task_has_what_belongs_to_its_state() -> None:
+    asking = {"who": {"method": "elicitation/create", "params": {}}}
+    result: dict[str, Any] = {"content": []}
+    error = {"code": -32011, "message": "shut"}
+    assert (
+        read_detailed_task({**FLAT, "status": "input_required", "inputRequests": asking}, "t1").input_requests == asking
+    )
+    assert read_detailed_task({**FLAT, "status": "completed", "result": result}, "t1").result == result
+    assert read_detailed_task({**FLAT, "status": "failed", "error": error}, "t1").error == PeerError(-32011, "shut")
+    assert read_detailed_task({**FLAT, "status": "cancelled"}, "t1").over
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"taskId": "t2"},
+        {"taskId": 1},
+        {"status": "paused"},
+        {"status": None},
+        {"status": "completed"},
+        {"status": "completed", "result": "done"},
+        {"status": "completed", "result": None},
+        {"status": "failed"},
+        {"status": "failed", "error": "shut"},
+        {"status": "input_required"},
+        {"status": "input_required", "inputRequests": []},
+    ],
+)
+def test_a_detailed_task_of_another_shape_is_no_answer(changes: dict[str, Any]) -> None:
+    with pytest.raises(BadAnswer, match="Invalid result of tasks/get"):
+        read_detailed_task({**FLAT, **changes}, "t1")
+
+
+@pytest.mark.parametrize("id", ["", "x" * 1025])
+def test_an_id_that_no_request_could_repeat_makes_no_task(id: str) -> None:
+    with pytest.raises(BadAnswer, match="1 to 1024 characters"):
+        read_created_task({**FLAT, "taskId": id})
+
+
+@given(value=JSON, changes=st.dictionaries(st.sampled_from(sorted({*FLAT, "result", "error", "inputRequests"})), JSON))
+@settings(max_examples=examples(300), deadline=None)
+def test_whatever_a_server_says_of_a_task_is_read_or_refused(value: Any, changes: dict[str, Any]) -> None:
+    for said_of_it in (value, {**FLAT, **changes}):
+        with contextlib.suppress(BadAnswer):
+            task = read_detailed_task(said_of_it, "t1")
+            assert task.id == "t1"
+            assert task.over == (task.status in ("completed", "failed", "cancelled"))
+            assert (task.result is not None) or task.status != "completed"
 
 
 @pytest.mark.parametrize("tasks", [None, [{}], {"taskId": "a"}, [1]])
