@@ -26,6 +26,7 @@ from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.notification_readers import GAP
 from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.process_names import CompanyKey, ProcessName
+from greenroom.protocol.cache_hints import merged_cache
 from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, Wakeup, child, whereis
 
 from .offering import EMPTY_OFFERING
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from greenroom.actors.client.interfaces import Line, ServerNotification, ServerWelcome, Updates
+    from greenroom.protocol.cache_hints import Cache
     from greenroom.supervision import ChildSpec, Pid
 
     from .connection_processes import ConnectionProcesses, ConnectionProcessRef
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 
 _INTENSITY: Final = 5
 _PERIOD: Final = 10.0
+_FRESHEN_PATIENCE: Final = 2.0
+"""Seconds to wait for lists that are fetched again because they are old: after that the old ones are shown."""
 _MANAGER_TIMEOUT: Final = 5.0
 """Seconds to wait for the next manager when one has died."""
 
@@ -291,9 +295,23 @@ class Federation:
             for upstream in self.members.values():
                 upstream.complete()
 
+    async def freshen(self, *parts: Part) -> None:
+        """Fetch these lists again from servers that no longer call them fresh, and wait for that a moment. Failures leave the lists as they are."""
+        while waits := [
+            upstream.changed(until)
+            for upstream in self.members.values()
+            if (old := upstream.old_lists(parts)) and (until := upstream.freshen(old, _FRESHEN_PATIENCE)) is not None
+        ]:
+            await asyncio.gather(*waits)
+
+    def cache_of(self, part: Part) -> Cache:
+        """For how long, and for whom, clients may keep this list of all servers: no longer than any of the servers says."""
+        return merged_cache(each.cache_of(part) for each in self.members.values())
+
     async def listed(self, *parts: Part, timeout: float | None) -> dict[str, Exception]:
         """Keep these lists, and wait for them from all servers whose lists are known at all. Returns the errors of servers that failed."""
         self.keep(*parts)
+        await self.freshen(*parts)
         wanted = frozenset(parts)
         missing = [id for id, each in self.members.items() if each.fetched and not each.fetched_lists >= wanted]
         asked = (self.offering(id, timeout=timeout, parts=parts) for id in missing)
@@ -431,13 +449,16 @@ class FederatedLine:
         progress: bool = False,
         token: str | int | None = None,
         idempotent: bool | None = None,
+        as_task: bool = False,
     ) -> UpstreamRequest:
         """Send a request when the limiter admits it."""
         upstream = self._upstream
         seconds = timeout
         if timeout is _DEFAULT:
             seconds = None if upstream is None else upstream.spec.patience(method)
-        options = {"progress": progress, "token": token, "idempotent": idempotent}
+        options: dict[str, Any] = {"progress": progress, "token": token, "idempotent": idempotent}
+        if as_task:
+            options["as_task"] = True
         request = UpstreamRequest(method, params, seconds, wait, self._who, options)
         if upstream is None:
             request.fail(self._closed())

@@ -5,18 +5,23 @@ Readers take the current snapshot and keep it as long as they like; each fetch m
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast, get_args
 
 from greenroom.actors.client.errors import TooManyPages
+from greenroom.protocol.cache_hints import received_cache
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
+from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan_of, without_header_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.client.interfaces import Line
+    from greenroom.protocol.mirrored_headers import HeaderPlan
 
 Part: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
@@ -97,6 +102,10 @@ class Offering:
     version: int = 0
     left_out: Mapping[Part, int] = field(default_factory=dict[Part, int])
     """How many entries were left out, because they had no name or the name of another entry."""
+    header_plans: Mapping[str, HeaderPlan] = field(default_factory=_nothing, repr=False, compare=False)
+    """The arguments that HTTP headers repeat, by the name of the tool that annotates them (`x-mcp-header`)."""
+    bad_annotations: Mapping[str, str] = field(default_factory=_nothing, repr=False, compare=False)
+    """Tools with an invalid annotation, and why it is invalid. They can be called all the same."""
 
     def part(self, part: Part) -> Mapping[str, Mapping[str, Any]]:
         """One list by its name."""
@@ -111,7 +120,15 @@ class Offering:
         same = all(parts[part] == self.part(part) for part in parts)
         if same and all(self.left_out.get(part, 0) == left_out[part] for part in parts):
             return self
-        return replace(self, version=self.version + (not same), left_out=left_out, **cast("dict[str, Any]", parts))
+        changed = cast("dict[str, Any]", dict(parts))
+        if "tools" in parts:
+            changed["header_plans"], changed["bad_annotations"] = _read_annotations(parts["tools"])
+        return replace(self, version=self.version + (not same), left_out=left_out, **changed)
+
+    def listable(self, tool: str) -> Mapping[str, Any]:
+        """The definition of a tool as clients may get it: without annotations, where one of them is invalid, as they would refuse the tool."""
+        definition = self.tools[tool]
+        return without_header_annotations(definition) if tool in self.bad_annotations else definition
 
     def until(self, later: Offering) -> Differences:
         """The differences from this snapshot to a later one."""
@@ -136,7 +153,32 @@ def _by_name(entries: Iterable[Any], key: str) -> tuple[Mapping[str, Any], int]:
     return MappingProxyType(found), left_out
 
 
+def _read_annotations(tools: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, HeaderPlan], Mapping[str, str]]:
+    """The plans of the tools that annotate arguments, and the tools with an invalid annotation."""
+    plans: dict[str, HeaderPlan] = {}
+    bad: dict[str, str] = {}
+    for name, definition in tools.items():
+        try:
+            plan = header_plan_of(definition.get("inputSchema"))
+        except BadHeaderAnnotation as error:
+            bad[name] = str(error)
+        else:
+            if plan is not None:
+                plans[name] = plan
+    return MappingProxyType(plans), MappingProxyType(bad)
+
+
 # --- Fetching: all pages of a list.
+
+
+class FetchedList(NamedTuple):
+    """All entries of a list, and what its server says about keeping them."""
+
+    entries: list[Any]
+    fresh_until: float
+    """The time on the loop's clock until when all pages are fresh; already over where the server says nothing."""
+    public: bool
+    """Whether the list is the same for all callers."""
 
 
 def changed_lists(method: str) -> tuple[Part, ...]:
@@ -144,38 +186,43 @@ def changed_lists(method: str) -> tuple[Part, ...]:
     return tuple(part for part, each in LISTS.items() if each.changed == method)
 
 
-async def fetch_lists(line: Line, parts: Collection[Part], most: int) -> dict[Part, list[Any]]:
+async def fetch_lists(line: Line, parts: Collection[Part], most: int) -> dict[Part, FetchedList]:
     """These lists of a server. Raises as `fetch_all_pages`."""
     return {part: await fetch_list(line, part, most) for part in PARTS if part in parts}
 
 
-async def fetch_list(line: Line, part: Part, most: int) -> list[Any]:
+async def fetch_list(line: Line, part: Part, most: int) -> FetchedList:
     """One of a server's lists, over all pages; empty where it has none. Raises as `fetch_all_pages`."""
     what, welcome = LISTS[part], line.welcome
+    none = FetchedList([], math.inf, public=True)
     if welcome is None or what.capability not in welcome.capabilities:
-        return []
+        return none
     try:
         return await fetch_all_pages(line, what.method, what.key, most)
     except PeerError as error:
         if error.code == ErrorCode.METHOD_NOT_FOUND:
-            return []  # many servers declare resources and do not implement templates
+            return none  # many servers declare resources and do not implement templates
         raise
 
 
-async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> list[Any]:
+async def fetch_all_pages(line: Line, method: str, key: str, most: int) -> FetchedList:
     """All entries of a list. Raises `ClientError`, and `PeerError` for an invalid page."""
     entries: list[Any] = []
     seen: set[str] = set()
     cursor: str | None = None
+    fresh_until, public = math.inf, True
+    loop = asyncio.get_running_loop()
     while True:
         page = await line.request(method, None if cursor is None else {"cursor": cursor})
         found = page.get(key)
         if not isinstance(found, list):
             raise BadAnswer(f"the server answered {method} without a list of {key}")
         entries += found
+        hint = received_cache(page)
+        fresh_until, public = min(fresh_until, loop.time() + hint.seconds), public and hint.public
         following: Any = page.get("nextCursor")
         if following is None:
-            return entries
+            return FetchedList(entries, fresh_until, public)
         if not isinstance(following, str):
             raise BadAnswer(f"the server answered {method} with a cursor that is not a string")
         cursor = following
@@ -207,6 +254,9 @@ class Upstreams(Protocol):
     def known(self, id: str) -> Offering | None:
         """The server's lists as last fetched, without waiting; None before the first fetch. The same object while nothing changes."""
         ...
+
+    async def freshen(self, *parts: Part) -> None:
+        """Fetch these lists again from servers that no longer call them fresh, and wait for that a moment. Failures leave the lists as they are."""
 
     def shown(self, id: str) -> Offering | None:
         """The lists to show to clients: an unreachable server may show none, or tools marked as not available."""

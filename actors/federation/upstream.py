@@ -15,17 +15,21 @@ reaches the connection's successor. When they die too often their supervisor giv
 from __future__ import annotations
 
 import asyncio
+import math
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase
 from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
+from greenroom.protocol.cache_hints import LONGEST_CACHE, Cache
 from greenroom.protocol.errors import PeerError
+from greenroom.protocol.serialization import is_object
 from greenroom.supervision import (
     Backoff,
     Crash,
@@ -47,15 +51,49 @@ from .upstream_requests import RequestLimiter
 from .upstream_spec import UpstreamState, UpstreamStatus, marked_away
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable
+    from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 
-    from greenroom.actors.client.interfaces import Line
+    from greenroom.actors.client.interfaces import Line, ServerWelcome
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply, Pid, Process, Stop
 
     from .federation import Federation
+    from .offering import FetchedList
     from .upstream_spec import UpstreamSpec
 
 _serials: Final = count(1)
+_SHORTEST_TTL: Final = 5.0
+"""Seconds for which a list is not fetched again for its age alone, whatever its server says."""
+_UNSAID_TTL: Final = 60.0
+"""The same for a list of the stateless era whose server neither says how long it is fresh nor announces its changes."""
+
+
+class ListFreshness(NamedTuple):
+    """How long a list that was fetched can be relied on. Times are those of the loop's clock."""
+
+    fresh_until: float
+    """Until when its server calls it fresh,"""
+    public: bool
+    """for all callers alike or for this one."""
+    old_at: float
+    """From when on it is fetched again before it is shown."""
+
+    @classmethod
+    def of(cls, part: Part, fetched: FetchedList, welcome: ServerWelcome | None, now: float) -> ListFreshness:
+        """That of a list which was fetched just now.
+
+        A server that says nothing about time is relied on to announce changes, and one with sessions to keep its list unless it does.
+        """
+        old_at = math.inf
+        if fetched.fresh_until > now:
+            old_at = max(fetched.fresh_until, now + _SHORTEST_TTL)
+        elif welcome is not None and welcome.is_stateless and not _announces(part, welcome):
+            old_at = now + _UNSAID_TTL
+        return cls(fetched.fresh_until, fetched.public, old_at)
+
+
+def _announces(part: Part, welcome: ServerWelcome) -> bool:
+    declared: Any = welcome.capabilities.get(LISTS[part].capability)
+    return is_object(declared) and declared.get("listChanged") is True
 
 
 @dataclass(eq=False, repr=False)
@@ -87,6 +125,9 @@ class Upstream:
         """Whether there are lists at all, and whether they are still those of the replaced server."""
         self.fetched_lists: frozenset[Part] = frozenset()
         """The lists that were fetched."""
+        self._freshness: dict[Part, ListFreshness] = {}
+        self._freshening_since: float | None = None
+        """Since when lists are being fetched because they are old."""
         self.refresher: Pid | None = None
         """The process that fetches the lists."""
         self.list_error: Exception | None = None
@@ -243,6 +284,30 @@ class Upstream:
         if self.refresher is not None and is_alive(self.refresher):
             Ref[ListRefresher](self.refresher).cast(ListRefresher.complete)
 
+    def old_lists(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """Those of these lists that are too old to be shown without asking the server, while it can be asked."""
+        if self.line.status.phase is not Phase.READY or self.list_error is not None:
+            return ()  # the next handshake fetches everything, and a fetch that failed is repeated by itself
+        now = self._loop.time()
+        return tuple(part for part in parts if part in self._freshness and self._freshness[part].old_at <= now)
+
+    def freshen(self, parts: tuple[Part, ...], patience: float) -> float | None:
+        """Fetch these lists again, unless that is under way. Returns the time until when readers wait for them; None when they have waited in vain."""
+        now = self._loop.time()
+        if self._freshening_since is None:
+            self._freshening_since = now
+            if self.refresher is not None and is_alive(self.refresher):
+                Ref[ListRefresher](self.refresher).cast(ListRefresher.fetch_now, parts)
+        until = self._freshening_since + patience
+        return until if until > now else None
+
+    def cache_of(self, part: Part) -> Cache:
+        """For how long clients may keep this list, by what its server says. A list that is not what the server would send is not to be kept."""
+        known = self._freshness.get(part)
+        if known is None or self.shown is not self.offering:
+            return Cache(0.0)
+        return Cache(min(max(0.0, known.fresh_until - self._loop.time()), LONGEST_CACHE), public=known.public)
+
     @property
     def settled(self) -> bool:
         """Whether its start is over: ready with its lists, parked, or waiting for a sign-in."""
@@ -321,10 +386,14 @@ class Upstream:
         self.limiter.abandon()
         self.refresh()
 
-    def publish(self, offering: Offering, parts: Iterable[Part]) -> None:
+    def publish(
+        self, offering: Offering, parts: Iterable[Part], freshness: Mapping[Part, ListFreshness] = MappingProxyType({})
+    ) -> None:
         """Set the lists, by one assignment; `parts` were just fetched."""
         self.offering = offering
         self.fetched_lists |= frozenset(parts)
+        self._freshness |= freshness
+        self._freshening_since = None
         self.fetched = True
         self.inherited = False
         self.list_error = None
@@ -333,6 +402,7 @@ class Upstream:
     def on_list_failure(self, error: Exception) -> None:
         """The fetch of its lists failed."""
         self.list_error = error
+        self._freshening_since = None
         self.refresh()
 
 
@@ -438,6 +508,10 @@ class ListRefresher(GenServer):
         if missing and upstream.line.status.phase is Phase.READY:  # otherwise the next handshake fetches everything
             self._fetch(missing, pause=0.0)
 
+    def fetch_now(self, parts: tuple[Part, ...]) -> None:
+        """Fetch these lists again: they are old."""
+        self._fetch(parts, pause=0.0)
+
     def _fetch(self, parts: tuple[Part, ...], *, at_once: bool = False, pause: float | None = None) -> None:
         self._wanted.update(parts)
         if at_once and self._fetching is not None:
@@ -465,7 +539,13 @@ class ListRefresher(GenServer):
                 tries += 1
             else:
                 tries = 0
-                upstream.publish(upstream.offering.with_lists(lists), parts)
+                now, welcome = self._now(), upstream.line.welcome
+                freshness = {part: ListFreshness.of(part, each, welcome, now) for part, each in lists.items()}
+                entries = {part: each.entries for part, each in lists.items()}
+                upstream.publish(upstream.offering.with_lists(entries), parts, freshness)
+
+    def _now(self) -> float:
+        return self.process.node.now()
 
     def report_state(self) -> str:
         offering = self._upstream.offering

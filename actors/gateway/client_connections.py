@@ -305,7 +305,7 @@ class ClientConnections:
             _log.info("the lists of %s for one client could not be fetched: %s", server, error)
             return
         before = connection.own_offering or self._host.federation.known(server) or EMPTY_OFFERING
-        connection.own_offering = before.with_lists(lists)
+        connection.own_offering = before.with_lists({part: each.entries for part, each in lists.items()})
 
     def _lists_changed(self, connection: ClientConnection, method: str) -> None:
         """Pass on that lists have changed, unless the clients were told before and have not listed since."""

@@ -112,7 +112,7 @@ class ClientUpstreams:
         self._upstreams = upstreams
         self._connections = connections
         self.ids, self.line, self.serial = upstreams.ids, upstreams.line, upstreams.serial
-        self.refusal, self.timeout = upstreams.refusal, upstreams.timeout
+        self.refusal, self.timeout, self.freshen = upstreams.refusal, upstreams.timeout, upstreams.freshen
 
     def _own(self, id: str) -> Offering | None:
         connection = self._connections.get(id)

@@ -150,7 +150,7 @@ async def every_list(client: Client, only: Sequence[str] = ()) -> dict[str, list
     for part in PARTS:
         if only and part not in only:
             continue
-        found[part] = await fetch_list(client.line, part, client.settings.max_pages)
+        found[part] = (await fetch_list(client.line, part, client.settings.max_pages)).entries
         if strange := [each for each in found[part] if not is_object(each)]:
             what = f"an entry that is not a {part.removesuffix('s')}: {visible(repr(strange[0]), _LONGEST)}"
             raise CommandFailed(FAILED, f"the server answered {LISTS[part].method} with {what}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from greenroom.errors import GreenroomError, suggests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 CACHEABLE: Final = frozenset(
     {
@@ -26,7 +26,8 @@ CACHEABLE: Final = frozenset(
 )
 """The methods of the stateless era whose complete results carry cache hints."""
 NO_HINT: Final[Mapping[str, Any]] = {"ttlMs": 0, "cacheScope": "private"}
-_MOST_SECONDS: Final = 366 * 86_400.0
+LONGEST_CACHE: Final = 366 * 86_400.0
+"""The most seconds of a hint."""
 
 
 class BadCache(GreenroomError, ValueError):
@@ -48,8 +49,8 @@ class Cache:
         given: Any = self.seconds
         if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
             raise BadCache(f"Cache(seconds) must be a number of seconds, not {given!r}")
-        if not 0 <= given <= _MOST_SECONDS:
-            raise BadCache(f"Cache(seconds) must be 0 to {_MOST_SECONDS:g}, not {given!r}")
+        if not 0 <= given <= LONGEST_CACHE:
+            raise BadCache(f"Cache(seconds) must be 0 to {LONGEST_CACHE:g}, not {given!r}")
         if not isinstance(cast("object", self.public), bool):
             raise BadCache(f"Cache(public=…) must be True or False, not {self.public!r}")
 
@@ -57,6 +58,21 @@ class Cache:
         """The members of a result. With `private`, it holds for this caller alone, whatever was said."""
         scope = "public" if self.public and not private else "private"
         return {"ttlMs": round(self.seconds * 1000), "cacheScope": scope}
+
+
+def received_cache(result: Mapping[str, Any]) -> Cache:
+    """The hint in a result that another side has sent, whatever it has sent: without a valid one, the result is stale at once, and private."""
+    ttl: Any = result.get("ttlMs")
+    valid = isinstance(ttl, int | float) and not isinstance(ttl, bool) and ttl > 0
+    return Cache(min(ttl, LONGEST_CACHE * 1000) / 1000 if valid else 0.0, public=result.get("cacheScope") == "public")
+
+
+def merged_cache(caches: Iterable[Cache]) -> Cache:
+    """The hint of a result that is made of several: it holds as long as all of them do, and is for all callers if all of them are. Of none: no hint."""
+    merged = tuple(caches)
+    return Cache(
+        min((each.seconds for each in merged), default=0.0), bool(merged) and all(each.public for each in merged)
+    )
 
 
 def check_cache(what: str, cache: object, scopes: object = ()) -> Cache | None:

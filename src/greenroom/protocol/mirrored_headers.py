@@ -316,6 +316,31 @@ def header_plan_of(input_schema: Any, *, ours: bool = False) -> HeaderPlan | Non
     return HeaderPlan(tuple(found.values())) if found else None
 
 
+def without_header_annotations(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's definition without any `x-mcp-header` in its input schema, for clients that would refuse the tool for a wrong one."""
+    return {**definition, "inputSchema": _unannotated(definition.get("inputSchema"), by_name=False)}
+
+
+_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords whose members are schemas: there the annotation's name may be that of a property."""
+_VALUES: Final = frozenset({"const", "enum", "default", "examples"})
+"""Keywords whose members are values, and are kept as they are."""
+
+
+def _unannotated(value: Any, *, by_name: bool) -> Any:
+    if is_array(value):
+        return [_unannotated(each, by_name=False) for each in value]
+    if not is_object(value):
+        return value
+    if by_name:
+        return {name: _unannotated(each, by_name=False) for name, each in value.items()}
+    return {
+        name: each if name in _VALUES else _unannotated(each, by_name=name in _SCHEMAS_BY_NAME)
+        for name, each in value.items()
+        if name != ANNOTATION
+    }
+
+
 def _is_annotated(schema: Any) -> bool:
     """Whether the annotation's name is anywhere in it."""
     left: list[Any] = [schema]

@@ -143,6 +143,9 @@ class StandIn:
     def timeout(self, id: str, method: str) -> float | None:
         return 30.0
 
+    async def freshen(self, *parts: str) -> None:
+        pass
+
     async def offering(self, id: str, *, timeout: float | None = 30.0) -> Offering:
         self.listed += 1
         await asyncio.sleep(0)
