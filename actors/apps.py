@@ -86,29 +86,30 @@ class AppCsp:
     """For the document's base address."""
 
     def __post_init__(self) -> None:
-        for name in _CSP_MEMBERS:
+        for name in CSP_MEMBERS:
             origins: Any = getattr(self, name)
             if not _is_collection(origins):
                 raise RegistrationError(f"{name} is a list of origins, not {origins!r}")
             for each in origins:
                 # A blank or a semicolon would add a directive of its own to the policy.
-                if not isinstance(each, str) or not _ORIGIN.fullmatch(each):
+                if not is_origin(each):
                     raise RegistrationError(
                         f'{name}: an origin is like "https://api.example.com" or "https://*.example.com", without a path, not {each!r}'
                     )
 
     def to_wire(self) -> dict[str, Any]:
         """The member `csp` of a document's `_meta.ui`."""
-        found = {wire: list(getattr(self, name)) for name, wire in _CSP_MEMBERS.items()}
+        found = {wire: list(getattr(self, name)) for name, wire in CSP_MEMBERS.items()}
         return {name: origins for name, origins in found.items() if origins}
 
 
-_CSP_MEMBERS: Final = {
+CSP_MEMBERS: Final[Mapping[str, str]] = {
     "connect_domains": "connectDomains",
     "resource_domains": "resourceDomains",
     "frame_domains": "frameDomains",
     "base_uri_domains": "baseUriDomains",
 }
+"""The members of `AppCsp`, each with its name on the wire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +134,7 @@ class AppView:
         for each in permissions:
             if each not in get_args(Permission):
                 raise RegistrationError(f"permissions: there are {', '.join(get_args(Permission))}, and no {each!r}")
-        if self.domain is not None and not (
-            isinstance(cast("object", self.domain), str) and _DOMAIN.fullmatch(self.domain)
-        ):
+        if self.domain is not None and not is_app_domain(self.domain):
             raise RegistrationError(f"domain must be the name of a host, without a scheme, not {self.domain!r}")
         if self.prefers_border not in (None, True, False):
             raise RegistrationError(f"prefers_border must be True, False or None, not {self.prefers_border!r}")
@@ -152,6 +151,16 @@ class AppView:
         if self.prefers_border is not None:
             wire["prefersBorder"] = self.prefers_border
         return wire
+
+
+def is_origin(value: object) -> bool:
+    """Whether a value is an origin for a document's policy, as `https://api.example.com` or `https://*.example.com`."""
+    return isinstance(value, str) and _ORIGIN.fullmatch(value) is not None
+
+
+def is_app_domain(value: object) -> bool:
+    """Whether a value is the name of a host, which a document may ask for as its own origin."""
+    return isinstance(value, str) and _DOMAIN.fullmatch(value) is not None
 
 
 def _is_collection(value: object) -> bool:

@@ -20,6 +20,7 @@ from .federation_errors import NoSeparator, ToolCollision, UnknownServer, Unknow
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from greenroom.actors.apps import Audience
     from greenroom.protocol.provider_rules import Provider
     from greenroom.protocol.tool_pins import PinReport, Pins, Policy
 
@@ -54,10 +55,31 @@ class FederatedTool:
     @property
     def is_for_models(self) -> bool:
         """Whether a model may see and call it; its server may keep it for the user interface of an app (`_meta.ui.visibility`)."""
+        return self._is_for("model")
+
+    @property
+    def is_for_apps(self) -> bool:
+        """Whether the document of an app of the same server may call it."""
+        return self._is_for("app")
+
+    @property
+    def app_uri(self) -> str | None:
+        """The URI of the document that shows its results, as the server has written it; None for a tool without an app."""
+        uri: Any = self._ui.get("resourceUri")
+        if uri is None:  # servers from before the extension was stable
+            meta: Any = self.definition.get("_meta")
+            uri = meta.get("ui/resourceUri") if is_object(meta) else None
+        return uri if isinstance(uri, str) else None
+
+    @property
+    def _ui(self) -> Mapping[str, Any]:
         meta: Any = self.definition.get("_meta")
         shown: Any = meta.get("ui") if is_object(meta) else None
-        visibility: Any = shown.get("visibility") if is_object(shown) else None
-        return not is_array(visibility) or "model" in visibility
+        return shown if is_object(shown) else {}
+
+    def _is_for(self, audience: Audience) -> bool:
+        visibility: Any = self._ui.get("visibility")
+        return not is_array(visibility) or audience in visibility
 
     def listed_as(self, name: str) -> dict[str, Any]:
         """The definition to list, under this name."""

@@ -208,10 +208,13 @@ class ToolRouter:
             self._told = found
         return catalogue
 
-    async def list_tools(self) -> list[dict[str, Any]]:
-        """The definitions of all tools that are not denied, under their full names."""
-        catalogue = await self.catalogue()
-        return [one.listed_as(one.name) for one in catalogue if not self.denies(one.server, one.tool)]
+    async def list_tools(self, *, for_models: bool = False) -> list[dict[str, Any]]:
+        """The definitions of all tools that are not denied, under their full names; `for_models` leaves out those that are only for apps."""
+        return [
+            one.listed_as(one.name)
+            for one in await self.catalogue()
+            if (one.is_for_models or not for_models) and not self.denies(one.server, one.tool)
+        ]
 
     def denies(self, server: str, tool: str) -> bool:
         """Whether the rules deny this tool; a denied tool is not listed."""

@@ -60,6 +60,8 @@ class CallbackHandler(ClientHandler):
     """Handles requests without a function here, and receives every notification."""
     allowed: Callable[[], Awaitable[None]] | None = None
     """Raises `ConsentDenied` if the server may not ask the user."""
+    extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
+    """Extensions to declare, with their settings."""
     model_uses_tools: bool = False
     """Whether `sampling.tools` was declared."""
     _threads: Threads = field(default_factory=lambda: Threads(_THREADS), init=False)
@@ -73,7 +75,10 @@ class CallbackHandler(ClientHandler):
             own["sampling"] = {}
         if self.roots is not None:
             own["roots"] = {"listChanged": True}
-        return {**self.rest.capabilities(), **own}
+        rest = self.rest.capabilities()
+        if self.extensions:
+            own["extensions"] = {**(rest.get("extensions") or {}), **self.extensions}
+        return {**rest, **own}
 
     def init(self, line: Line) -> Awaitable[None] | None:
         """Pass the start of the connection to the other handler."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -14,7 +15,7 @@ from greenroom.transports.client.memory_route import MemoryRoute
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from greenroom.actors.company import Company
     from greenroom.auth.client.auth_option import Auth
@@ -52,7 +53,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
         return cast("Route", target)
     if hasattr(target, "enter") and hasattr(target, "connect"):
         company = cast("Company", target)
-        return MemoryRoute(company, description=company.settings.name)
+        return MemoryRoute(company, server=company.name("company"), description=company.settings.name)
     if is_array(target) and target and all(isinstance(word, str) for word in target):
         from greenroom.transports.client.server_command import Command  # noqa: PLC0415 - a URL needs none of it
 
@@ -117,7 +118,7 @@ class InProcessServer:
     def route(self) -> MemoryRoute:
         """The route to it; each new connection starts the server if need be."""
         company = self._server.company
-        return MemoryRoute(company, prepare=self.prepare, description=company.settings.name)
+        return MemoryRoute(company, prepare=self.prepare, server=self._name, description=company.settings.name)
 
     async def enter(self) -> None:
         """Start it, unless the program runs it itself."""
@@ -167,3 +168,23 @@ class InProcessServer:
 def _retrieve_error(entering: asyncio.Task[None]) -> None:
     if not entering.cancelled():
         entering.exception()  # marks the error as retrieved: the connection that waits for the start reports it
+
+
+def in_process_server(target: object) -> InProcessServer | None:
+    """The target as a server of this program; None for any other."""
+    ours = server_of(target)
+    return None if ours is None else InProcessServer(ours)
+
+
+@asynccontextmanager
+async def keep_running(guest: InProcessServer | None) -> AsyncGenerator[None]:
+    """Start the in-process server for the block, and release it again if the block fails."""
+    if guest is None:
+        yield
+        return
+    guest.begin()
+    try:
+        yield
+    except BaseException:
+        await guest.leave()
+        raise

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
@@ -39,6 +38,7 @@ from greenroom.actors.federation.upstream_spec import PATIENCE, ConnectionProces
 from greenroom.actors.mentions.mention_reader import MentionReader, ResourceListCache
 from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
+from greenroom.protocol.extension_ids import APPS_ID
 from greenroom.protocol.received_results import read_page, read_tool_reply
 from greenroom.protocol.tool_pins import Pins, ToolRefused
 from greenroom.supervision import node_of, whereis
@@ -46,7 +46,7 @@ from greenroom.supervision import node_of, whereis
 from .child_runner import ChildRunner
 from .client import takes_one_dict
 from .client_callbacks import CallbackHandler, check_callbacks, check_roots
-from .client_targets import InProcessServer, origin_of, route_of, server_of
+from .client_targets import in_process_server, keep_running, origin_of, route_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
 from .host_guests import guest_listener, with_guests
@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from greenroom.supervision import ChildSpec
 
     from .client_callbacks import Roots
-    from .client_targets import Target
+    from .client_targets import InProcessServer, Target
+    from .host_apps import HostApps
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
@@ -143,6 +144,7 @@ class Host(HostFiles):
         isolation: Isolation = None,
         away: Away = "mark",
         patience: float = PATIENCE,
+        apps: bool = False,
         name: str = "host",
     ) -> None:
         """`servers` are URLs, commands, `Server`s, routes, or `UpstreamSpec`s for servers with options of their own.
@@ -151,7 +153,7 @@ class Host(HostFiles):
         `elicitation(server, request)`. `pins` are a file or a mapping; by `policy` a tool that differs from its pin is reported, or refused.
         `consent` decides about each call by a tool's full name, and each question for the user; calls by `server(id)` are the program's own and
         need none. `limits` bound how much of a result a model gets. `patience` is how long a catalogue, or a call, waits for a server that is
-        being started; after a failed attempt they do not wait.
+        being started; after a failed attempt they do not wait. `apps` declares to all servers that the program shows apps, by `host.apps`.
 
         `settings`, `isolation` and `away` hold for servers that are given without an `UpstreamSpec`. `away` says how tools of an unreachable server
         are listed: "mark" notes it in their descriptions, "withdraw" does not list them, "keep" changes nothing. With `isolation="process"`
@@ -164,6 +166,7 @@ class Host(HostFiles):
             "roots": check_roots(roots),
             "on_log": on_log,
         }
+        self._extensions: Mapping[str, Mapping[str, Any]] = _apps_extension() if apps else {}
         functions = {name: each for name, each in self._answers.items() if name != "roots" or callable(each)}
         check_callbacks(functions, "server")
         servers = _check_servers(servers)
@@ -188,7 +191,7 @@ class Host(HostFiles):
         self._departing: set[asyncio.Future[None]] = set()
         self._specs: dict[str, UpstreamSpec] = {}
         for id, server in (servers or {}).items():
-            guest = _in_process_server(server)
+            guest = in_process_server(server)
             self._settle(id, self._spec(id, server, guest), guest)
         self.federation = Federation(self._specs, name=name, patience=patience)
         """The federation of the servers, as actors use it."""
@@ -241,7 +244,12 @@ class Host(HostFiles):
             word: partial(one, id) if callable(one) else one for word, one in self._answers.items()
         }
         allowed = None if self.consent is None else partial(self.consent.elicitation, id)
-        return CallbackHandler(**callbacks, allowed=allowed, on_notification=partial(self._on_notification, id))
+        return CallbackHandler(
+            **callbacks,
+            extensions=self._extensions,
+            allowed=allowed,
+            on_notification=partial(self._on_notification, id),
+        )
 
     def _origin(self, id: str) -> str:
         return origin_of(self._specs[id].route) if id in self._specs else ""
@@ -254,6 +262,13 @@ class Host(HostFiles):
     def mentions(self) -> MentionReader:
         """Completes and reads mentions (`@server:resource`) as users type them. Lists are fetched at their first use."""
         return MentionReader(self.resource_lists, lambda: self._specs, self._read, self._complete)
+
+    @property
+    def apps(self) -> HostApps:
+        """The apps of the tools: their documents, and the calls that these make."""
+        from .host_apps import HostApps  # noqa: PLC0415 - few hosts show any
+
+        return HostApps(self)
 
     async def _read(self, id: str, uri: str) -> ResourceReply:
         return await self.server(id).read_resource(uri)
@@ -352,10 +367,10 @@ class Host(HostFiles):
         """Add a server. It need not be reachable yet. Raises `ConfigError` or `AlreadyRegistered` for an id in use."""
         if id in self._specs:
             raise ConfigError(f"there is a server {id!r} already: replace it, or remove it first")
-        guest = _in_process_server(server)
+        guest = in_process_server(server)
         spec = self._spec(id, server, guest)
         if self._runs:
-            async with _keep_running(guest):
+            async with keep_running(guest):
                 await self.federation.start(id, spec)
         else:
             self.federation.initial = {**self.federation.initial, id: spec}
@@ -367,7 +382,7 @@ class Host(HostFiles):
         With `keep_old` a new one that is not ready in time is stopped, and `Unavailable` raised.
         """
         self._known(id)
-        guest = _in_process_server(server)
+        guest = in_process_server(server)
         spec = self._spec(id, server, guest)
         turn, grace = self._incarnations[id], self._specs[id].grace
         if not self._runs:
@@ -376,7 +391,7 @@ class Host(HostFiles):
             self.resource_lists.forget(id)
             return
         old = self.federation.members.get(id)
-        async with _keep_running(guest):
+        async with keep_running(guest):
             await self.federation.start_or_replace(id, spec, ready_within=ready_within, keep_old=keep_old)
         before = self._settle(id, spec, guest)
         self.resource_lists.forget(id)
@@ -486,10 +501,14 @@ class Host(HostFiles):
         self.check_open()
         return await self.router.catalogue()
 
-    async def tools(self) -> list[Tool]:
-        """All tools under their full names. Raises `ToolCollision`."""
+    async def tools(self, *, for_apps: bool = False) -> list[Tool]:
+        """All tools that a model may use, under their full names; `for_apps` lists those as well that are only for the documents of apps.
+
+        Raises `ToolCollision`.
+        """
         self.check_open()
-        return list(read_page(Tool, {"tools": await self.router.list_tools()}).items)
+        listed = await self.router.list_tools(for_models=not for_apps)
+        return list(read_page(Tool, {"tools": listed}).items)
 
     to_anthropic = _from_router(ToolRouter.to_anthropic)
     to_openai = _from_router(ToolRouter.to_openai)
@@ -630,23 +649,10 @@ class Host(HostFiles):
         self.federation.retry(id)
 
 
-def _in_process_server(server: SomeServer) -> InProcessServer | None:
-    ours = server_of(server)
-    return None if ours is None else InProcessServer(ours)
+def _apps_extension() -> Mapping[str, Mapping[str, Any]]:
+    from greenroom.actors.apps import APPS_SETTINGS  # noqa: PLC0415 - few hosts show any
 
-
-@asynccontextmanager
-async def _keep_running(guest: InProcessServer | None) -> AsyncGenerator[None]:
-    """Start the in-process server for the block, and release it again if the block fails."""
-    if guest is None:
-        yield
-        return
-    guest.begin()
-    try:
-        yield
-    except BaseException:
-        await guest.leave()
-        raise
+    return {APPS_ID: APPS_SETTINGS}
 
 
 def _check_servers(servers: Any) -> Mapping[str, SomeServer] | None:
