@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from greenroom.actors.apps import Audience
+    from greenroom.protocol.mirrored_headers import HeaderPlan
     from greenroom.protocol.provider_rules import Provider
     from greenroom.protocol.tool_pins import PinReport, Pins, Policy
 
@@ -45,7 +46,9 @@ class FederatedTool:
     definition: Mapping[str, Any] = field(repr=False)
     """The definition as its server sent it."""
     shown: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The definition to list instead, while its server is away."""
+    """The definition to list instead: while its server is away, or where a client would refuse the tool for a wrong annotation."""
+    header_plan: HeaderPlan | None = field(default=None, repr=False, compare=False)
+    """The arguments that HTTP headers of a call repeat; None for a tool without any."""
 
     @property
     def pin_id(self) -> str:
@@ -216,7 +219,9 @@ def merge(
     for server, offering in offerings.items():
         for tool, definition in offering.tools.items():
             name = naming.name_of(server, tool)
-            other = tools.setdefault(name, FederatedTool(name, server, tool, definition))
+            shown_as = offering.listable(tool) if tool in offering.bad_annotations else None
+            found = FederatedTool(name, server, tool, definition, shown_as, offering.header_plans.get(tool))
+            other = tools.setdefault(name, found)
             if (other.server, other.tool) != (server, tool):
                 raise ToolCollision(name, (other.server, other.tool), (server, tool))
     report = None
@@ -227,9 +232,8 @@ def merge(
     withdrawn: dict[str, FederatedTool] = {}
     for server, offering in (shown or {}).items():
         for name, one in [(name, one) for name, one in tools.items() if one.server == server]:
-            listed = offering.tools.get(one.tool)
-            if listed is None:
-                withdrawn[name] = tools.pop(name)
+            if one.tool in offering.tools:
+                tools[name] = replace(one, shown=offering.listable(one.tool))
             else:
-                tools[name] = replace(one, shown=listed)
+                withdrawn[name] = tools.pop(name)
     return ToolCatalogue(MappingProxyType(tools), {}, report, naming.separator, withdrawn)

@@ -136,6 +136,7 @@ class ToolRouter:
     async def catalogue(self) -> ToolCatalogue:
         """All tools of all servers that answer. Raises `ToolCollision`."""
         upstreams = self._upstreams
+        await upstreams.freshen("tools")
         known = {id: upstreams.known(id) for id in upstreams.ids()}
         missing = [id for id, offering in known.items() if offering is None]
         if not missing:
