@@ -7,14 +7,39 @@ after the other, in the order in which the server sent them.
 from __future__ import annotations
 
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.methods import method_not_found
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from greenroom.protocol.jsonrpc import RequestId
+
     from .interfaces import Line
+
+
+class AskingCall(NamedTuple):
+    """The request of this client in whose reply the server asks."""
+
+    method: str
+    params: Mapping[str, Any]
+    id: RequestId
+    """The request's id on the wire at that moment."""
+
+
+_asking: Final[ContextVar[AskingCall | None]] = ContextVar("asking_call", default=None)
+
+
+def asking_call() -> AskingCall | None:
+    """The request that the question being handled belongs to; None where that is not known, as in the handshake era."""
+    return _asking.get()
+
+
+def begin_asking(call: AskingCall | None) -> None:
+    """Note the request that the question of this process belongs to."""
+    _asking.set(call)
 
 
 class Deferred:
@@ -70,6 +95,10 @@ class ClientHandler:
 
     def handle_notification(self, method: str, params: dict[str, Any]) -> Awaitable[None] | None:
         """Called with each notification from the server."""
+
+    def wants_list_changes(self) -> bool:
+        """Whether to ask a server of the stateless era for changes of its lists; by default if `handle_notification` is overridden."""
+        return type(self).handle_notification is not ClientHandler.handle_notification
 
     def terminate(self) -> Awaitable[None] | None:
         """Called when the connection ends."""

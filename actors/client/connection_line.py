@@ -34,9 +34,11 @@ from greenroom.supervision import (
 )
 
 from .client_handler import ClientHandler
+from .era_verdicts import PROCESS_VERDICTS
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
 from .interfaces import Phase, Status
 from .notification_readers import NotificationReader, NotificationReaders
+from .outgoing_envelope import ToolHeaders
 from .pending_requests import PendingRequest, parked
 from .server_connection import ServerConnection
 from .settings import ClientSettings
@@ -89,7 +91,13 @@ class ConnectionLine:
         self.unread: dict[PendingRequest, None] = {}
         """Requests in the connection's mailbox: kept here too, since the mailbox is gone when the process dies."""
         self.level: str | None = None
-        """The log level last set at the server."""
+        """The log level last set at the server; in the stateless era each request names it."""
+        self.verdicts = PROCESS_VERDICTS
+        """Which revision each endpoint spoke last."""
+        self.era: str | None = None
+        """The revision that this server spoke last; None where it has to be asked."""
+        self.tool_headers = ToolHeaders()
+        """Which arguments of listed tools their calls repeat in headers, over HTTP in the stateless era."""
         self.tools_changed: Callable[[], object] | None = None
         """Called as soon as the server announces a changed tool list; a queued notification would arrive after the next call has begun."""
         self.readers = NotificationReaders(self.settings.max_updates)
@@ -160,6 +168,7 @@ class ConnectionLine:
         progress: bool = False,
         token: str | int | None = None,
         idempotent: bool | None = None,
+        as_task: bool = False,
     ) -> PendingRequest:
         """Send a request. To be called in the event loop of the connection."""
         process = self.process
@@ -180,6 +189,8 @@ class ConnectionLine:
             return pending
         if not wait:
             pending.waits = False
+        if as_task:
+            pending.as_task = True
         if idempotent is not None:
             pending.idempotent = idempotent
         if progress or token is not None:

@@ -6,8 +6,11 @@
     ├─ NotReady            the handshake is not done, and the caller did not want to wait
     ├─ ClientClosed        the client was closed, or is about to be
     ├─ Unsupported         the server does not declare the capability: nothing was sent
+    │  └─ SubscriptionRefused  the server declares it, and leaves this resource out
     ├─ RequestTimeout      the deadline is over; the server was notified
     ├─ RequestLost         the connection broke while the request was under way
+    │  └─ StreamLost       the same in the stateless era: the server may have acted on it, and it is not sent again
+    ├─ InputRefused        the server asked for input in its reply, and a handler of this client gave none
     ├─ InitFailed          the handshake failed
     │  ├─ InitTimeout
     │  └─ ProtocolVersionError
@@ -61,6 +64,19 @@ class Unsupported(ClientError):
         return f"the server does not declare {self.capability}, which {self.method} needs"
 
 
+class SubscriptionRefused(Unsupported):
+    """The server announces no updates of this resource, though it declares subscriptions: it left it out of its acknowledgement."""
+
+    def __init__(self, uri: str) -> None:
+        """`uri` is the resource's."""
+        super().__init__("subscriptions/listen", "resources.subscribe")
+        self.args = (uri,)
+        self.uri = uri
+
+    def __str__(self) -> str:
+        return f"the server announces no updates of {self.uri}: it left it out of its acknowledgement"
+
+
 class RequestTimeout(ClientError, TimeoutError):
     """The deadline is over. The server was notified that the request is cancelled."""
 
@@ -100,11 +116,40 @@ class RequestLost(ClientError):
         return f"{self.method}: {self.cause} ({fate}{when})"
 
 
-def request_lost(method: str, cause: Exception, *, maybe_done: bool) -> Exception:
-    """The error for a lost request: `RequestLost`, or the `SignInError` itself, since a program can act on that."""
+class StreamLost(RequestLost):
+    """The stream of a request that stands alone broke before the reply, and the server may have acted on it.
+
+    No revision lets a client ask what became of it. Lists, reads and idempotent calls are sent again; whether to repeat this one is for its
+    caller to decide.
+    """
+
+    reason = "stream_lost"
+
+
+def request_lost(method: str, cause: Exception, *, maybe_done: bool, alone: bool = False) -> Exception:
+    """The error for a lost request: `RequestLost`, or the `SignInError` itself, since a program can act on that.
+
+    `alone`: the request was one of the stateless era.
+    """
     if isinstance(cause, SignInError) and not maybe_done:
         return copy(cause)  # a copy: several callers share the failure, and each adds its own traceback
-    return RequestLost(method, cause, maybe_done=maybe_done)
+    return (StreamLost if alone and maybe_done else RequestLost)(method, cause, maybe_done=maybe_done)
+
+
+class InputRefused(ClientError):
+    """The server answered a request with a question, and this client's handler gave no answer. `cause` is why."""
+
+    reason = "input_refused"
+
+    def __init__(self, method: str, question: str, cause: BaseException) -> None:
+        """`question` is the method of the question."""
+        super().__init__(method, question, cause)
+        self.method = method
+        self.question = question
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"{self.method}: the server asks for input ({self.question}), and got none: {self.cause}"
 
 
 class InitFailed(ClientError):

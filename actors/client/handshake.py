@@ -1,16 +1,21 @@
-"""The handshake as pure functions: the params of `initialize`, the reading of the reply, and whether a failure is final; and the connection's reports."""
+"""How a connection opens, as pure functions: `server/discover` and `initialize`, what their outcomes say of the server's era, and whether a failure is final.
+
+Also the connection's reports.
+"""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.protocol.dialect import HANDSHAKE_VERSIONS
-from greenroom.protocol.errors import ErrorCode, PeerError
+from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT, is_handshake_version
+from greenroom.protocol.envelope import SERVER_INFO_KEY
+from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
 from greenroom.protocol.jsonrpc import is_object
+from greenroom.protocol.serialization import is_array
 from greenroom.supervision import Report
-from greenroom.transports.client.errors import NotMcp, TransportError, Unauthorized
+from greenroom.transports.client.errors import HttpError, NotMcp, TransportError, Unauthorized
 
 from .errors import InitFailed, ProtocolVersionError
 from .interfaces import ServerWelcome
@@ -29,7 +34,7 @@ _FINAL: Final = frozenset(
 def initialize_params(settings: ClientSettings, handled: Mapping[str, Any]) -> dict[str, Any]:
     """The params of `initialize`; `handled` are the handler's capabilities."""
     return {
-        "protocolVersion": settings.protocol_version,
+        "protocolVersion": settings.handshake_version,
         "capabilities": settings.declared(handled),
         "clientInfo": dict(settings.client_info),
     }
@@ -54,10 +59,101 @@ def read_welcome(result: dict[str, Any]) -> ServerWelcome:
     )
 
 
-def initialize_error(error: BaseException) -> Exception:
-    """The exception for a failed `initialize`."""
+# --- `server/discover`, and the era that its outcome is evidence of.
+
+_LONGEST_SHOWN: Final = 128
+_LONGEST_WHY: Final = 400
+DISCOVER: Final = "server/discover"
+INITIALIZE: Final = "initialize"
+_OWN_REASONS: Final = frozenset({401, 402, 403, 407, 408, 413, 421, 425, 426, 429, 431})
+"""Statuses that say something else than that the server does not know the request."""
+_STATELESS_CODES: Final = frozenset(
+    (ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION)
+)
+_SHOWN_VERSIONS: Final = 5
+
+
+class Discovery(NamedTuple):
+    """What the outcome of `server/discover` says: the server's welcome; or the error, and whether a handshake may work."""
+
+    welcome: ServerWelcome | None
+    error: Exception | None = None
+    may_initialize: bool = False
+
+
+def read_discovery(result: Mapping[str, Any] | None, error: BaseException | None) -> Discovery:
+    """Judge the outcome of `server/discover`.
+
+    Any reply that is no discovery is that of a server with a handshake. A server that cannot be reached, wants a login or has no time says
+    nothing of its era.
+    """
+    if result is not None:
+        return _read_discovered(result)
     if isinstance(error, PeerError):
-        failed = InitFailed(f"the server refused to initialize: {error}")
+        if error.code == ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
+            named = _versions(is_object(error.data) and error.data.get("supported"))
+            return Discovery(None, _no_version(named), not named or any(map(is_handshake_version, named)))
+        return Discovery(None, initialize_error(error, DISCOVER), error.code not in _STATELESS_CODES)
+    cause: Any = getattr(error, "cause", error)
+    if isinstance(cause, HttpError):
+        status = cause.status
+        return Discovery(None, cause, status not in _OWN_REASONS and (status < _SERVER_ERROR or status == _NOT_KNOWN))
+    why = cause if isinstance(cause, Exception) else InitFailed(f"{DISCOVER}: {cause}")
+    return Discovery(None, why, isinstance(cause, BadAnswer))
+
+
+_SERVER_ERROR: Final = 500
+_NOT_KNOWN: Final = 501
+
+
+def _read_discovered(result: Mapping[str, Any]) -> Discovery:
+    versions = _versions(result.get("supportedVersions"))
+    if STATELESS_DIALECT.version not in versions:
+        may_initialize = not versions or any(map(is_handshake_version, versions))
+        return Discovery(None, _no_version(versions), may_initialize)
+    if result.get("resultType", "complete") != "complete":
+        wrong = InitFailed(f"the server's answer to {DISCOVER} has a resultType that is not complete")
+        return Discovery(None, wrong)
+    meta = result.get("_meta")
+    info = meta.get(SERVER_INFO_KEY) if is_object(meta) else None
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
+    welcome = ServerWelcome(
+        STATELESS_DIALECT.version,
+        capabilities if is_object(capabilities) else {},
+        info if is_object(info) else {},
+        instructions if isinstance(instructions, str) else None,
+        result,
+    )
+    return Discovery(welcome)
+
+
+def names_stateless(error: BaseException | None) -> bool:
+    """Whether an error answer says that the server speaks the stateless revision."""
+    if not isinstance(error, PeerError):
+        return False
+    if error.code in (ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY):
+        return True
+    return is_object(error.data) and STATELESS_DIALECT.version in _versions(error.data.get("supported"))
+
+
+def _versions(said: object) -> list[str]:
+    return [each for each in said if isinstance(each, str)] if is_array(said) else []
+
+
+def _no_version(named: list[str]) -> ProtocolVersionError:
+    shown = ", ".join(each[:40] for each in named[:_SHOWN_VERSIONS]) or "no revision that it names"
+    ours = ", ".join((STATELESS_DIALECT.version, *HANDSHAKE_VERSIONS))
+    return ProtocolVersionError(f"the server speaks {shown}, and this client {ours}")
+
+
+def initialize_error(error: BaseException, method: str = INITIALIZE) -> Exception:
+    """The exception for a failed opening by that method."""
+    if isinstance(error, PeerError):
+        failed = InitFailed(
+            f"the server refused {method}: {error}"
+            if method != INITIALIZE
+            else f"the server refused to initialize: {error}"
+        )
         failed.__cause__ = error
         return failed
     cause = getattr(error, "cause", error)
@@ -119,6 +215,21 @@ class InvalidMessageReceived(ConnectionReport):
 
     def __str__(self) -> str:
         return f"{self.server} has sent an invalid message: {self.error}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolLeftOut(ConnectionReport):
+    """A tool was left out of the server's list, since its calls would need headers that cannot be written."""
+
+    level: ClassVar[int] = logging.WARNING
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.server} lists the tool {self.name[:_LONGEST_SHOWN]!r}, which is left out: {self.why[:_LONGEST_WHY]}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

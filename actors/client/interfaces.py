@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from greenroom.protocol.dialect import dialect_of
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
+    from greenroom.protocol.dialect import Dialect
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import Pid
 
@@ -48,13 +51,23 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class ServerWelcome:
-    """The server's part of the handshake: its version, capabilities, name and instructions."""
+    """What the server says of itself, in a handshake or by `server/discover`: its version, capabilities, name and instructions."""
 
     version: str
     capabilities: Mapping[str, Any]
     server_info: Mapping[str, Any]
     instructions: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rules of that revision."""
+        return dialect_of(self.version)
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether each request stands alone, and there is no session."""
+        return dialect_of(self.version).is_stateless
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +161,15 @@ class Line(Protocol):
         progress: bool = False,
         token: str | int | None = None,
         idempotent: bool | None = None,
+        as_task: bool = False,
     ) -> Pending:
         """Send a request. Never raises: errors come from the pending request.
 
         `timeout` is a fixed deadline that progress does not extend; the default is the connection's own, None is no deadline. While the
         connection is not ready the request waits for it within that time, unless `wait` is False. `progress` asks for progress, under
         `token` or one of our own. A request that was lost on the way is sent again only if it is `idempotent`; None leaves that to the
-        method: lists and reads are, `tools/call` is not.
+        method: lists and reads are, `tools/call` is not. In the stateless era a server may make a task of a call: its result is waited for,
+        unless `as_task` asks for the task itself.
         """
         ...
 

@@ -32,18 +32,21 @@ from .errors import (
     Unsupported,
     request_lost,
 )
+from .handshake import DISCOVER
 from .interfaces import Phase, Progress
+from .outgoing_envelope import mirrored_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
-    from greenroom.protocol.errors import RemoteProtocolError
+    from greenroom.protocol.errors import PeerError, RemoteProtocolError
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Node, Pid, Process
     from greenroom.transports.client.interfaces import ClientWire
 
     from .connection_line import ConnectionLine
     from .errors import ClientError
+    from .outgoing_envelope import OutgoingEnvelope
 
 OutcomeCallback: TypeAlias = "Callable[[dict[str, Any] | None, BaseException | None], object]"
 """Called with the result of a request, or with its error."""
@@ -63,6 +66,7 @@ IDEMPOTENT: Final = frozenset(
         "tasks/list",
         "tasks/get",
         "tasks/result",
+        "server/discover",
     )
 )
 """Methods whose requests may be sent again when it is unknown whether the server has seen them."""
@@ -80,6 +84,18 @@ class PendingRequest:
 
     # Defaults on the class: most requests keep these to their end, so an instance stores only the exceptions.
     waits = True
+    as_task = False
+    """Whether the caller wants the task that the server makes of it, and not its result."""
+    suspended = False
+    """Whether it waits for something else than the wire before it is sent again: for answers to questions, or for a list."""
+    rounds = 0
+    """How often the server answered it with a request for input,"""
+    idle_rounds = 0
+    """and how often without a question."""
+    retry: Mapping[str, Any] | None = None
+    """The params that a retry has more than the first request."""
+    refused = 0
+    """How often the server refused it before it did anything, for a reason that this client could mend."""
     resends = 0
     """How often it was resent after a loss."""
     held = 0
@@ -255,6 +271,8 @@ class InternalRequest(PendingRequest):
         return decided
 
 
+COMPLETE: Final = "complete"
+"""The `resultType` of a result that is the last one. In the handshake era no result says so."""
 RESENDS: Final = 1
 """How often a lost request is sent again."""
 HOLDS: Final = 8
@@ -296,6 +314,12 @@ class RequestTable:
         self.wire: ClientWire | None = None
         self._followed: dict[str, PendingRequest] = {}
         """Tasks by id whose progress goes to the call that they were made of."""
+        self.envelope: OutgoingEnvelope | None = None
+        """What each request says of this client, while the connection is of the stateless era."""
+        self.on_interim: Callable[[PendingRequest, JsonRpcResponse], object] | None = None
+        """Called with a result of that era that is not complete, for a request that is not settled."""
+        self.on_refused: Callable[[PendingRequest, PeerError], bool] | None = None
+        """Called with an error answer. Returns whether the request goes on."""
         self.strays = 0
         """Replies that no request waits for: late, duplicate, or with an unknown id."""
         self._needs: dict[str, str | None] = {}
@@ -341,7 +365,9 @@ class RequestTable:
     def on_ready_timeout(self, entry: PendingRequest) -> None:
         """Fail a request that waited too long; a no-op when it was sent meanwhile."""
         line = self._line
-        if self.table.get(entry.id) is not entry or entry.wire is not None or entry.held < 0 or self.wire is not None:
+        if self.table.get(entry.id) is not entry or entry.wire is not None or self.wire is not None:
+            return
+        if entry.held < 0 or entry.suspended:
             return
         assert line.patience is not None
         slow = InitTimeout(f"it is still {line.phase.value} after {line.patience:g} s")
@@ -368,6 +394,9 @@ class RequestTable:
         """Send the request on the wire, which must be ready."""
         wire = self.wire
         assert wire is not None
+        if self.envelope is not None:
+            self._send_enveloped(entry, wire, self.envelope)
+            return
         method, params = entry.method, entry.params
         try:
             need = self._needs[method] if params is None or "task" not in params else self._need(method, params)
@@ -377,9 +406,7 @@ class RequestTable:
             self.end(entry, Unsupported(method, need))
             return
         if entry.token is not None:
-            if self.tokens.setdefault(entry.token, entry) is not entry:
-                taken = LocalProtocolError(f"the progress token {entry.token!r} is in use by another request")
-                self.end(entry, taken)
+            if not self._take_token(entry):
                 return
             meta = dict((params or {}).get("_meta") or {})
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
@@ -393,6 +420,67 @@ class RequestTable:
         else:
             entry.wire = wire.pid
 
+    def _take_token(self, entry: PendingRequest) -> bool:
+        """Register the request for its progress. False, and it has failed, if another request has the token."""
+        assert entry.token is not None
+        if self.tokens.setdefault(entry.token, entry) is entry:
+            return True
+        self.end(entry, LocalProtocolError(f"the progress token {entry.token!r} is in use by another request"))
+        return False
+
+    def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
+        """Send a request that stands alone."""
+        line, method, params = self._line, entry.method, entry.params
+        if method == "ping":
+            method = DISCOVER  # it has no ping, and every server answers this
+        elif method == "logging/setLevel":
+            line.level = (params or {}).get("level")  # each later request names it
+            self.pop(entry.id)
+            entry.settle({})
+            return
+        try:
+            need = self._needs[method]
+        except KeyError:
+            need = self._needs[method] = self._need(method, {})
+        if need is not None:
+            self.end(entry, Unsupported(method, need))
+            return
+        if entry.token is not None and not self._take_token(entry):
+            return
+        try:
+            frame = envelope.request(entry.id, method, params, token=entry.token, level=line.level, more=entry.retry)
+            if wire.is_http:
+                plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
+                wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
+            else:
+                wire.send(frame, entry.id)
+        except LocalProtocolError as error:
+            self.end(entry, error)
+        except WireFull as error:
+            self.end(entry, RequestLost(method, error, maybe_done=False))
+        else:
+            entry.wire = wire.pid
+
+    def suspend(self, entry: PendingRequest) -> None:
+        """Keep a request that was answered, under a new id, until it is resumed."""
+        line = self._line
+        entry.id = next(line.ids)
+        entry.wire = None
+        entry.suspended = True
+        entry.connection = line.process
+        self.table[entry.id] = entry
+
+    def resume(self, entry: PendingRequest) -> None:
+        """Send a suspended request again, unless it has ended meanwhile."""
+        if self.table.get(entry.id) is entry and entry.suspended:
+            entry.suspended = False
+            self._again(entry)
+
+    def send_again(self, entry: PendingRequest) -> None:
+        """Send a request that was refused before anything was done, under a new id."""
+        self.suspend(entry)
+        self.resume(entry)
+
     def _need(self, method: str, params: Mapping[str, Any]) -> str | None:
         welcome = self._line.welcome
         return (
@@ -404,7 +492,9 @@ class RequestTable:
     def flush(self) -> None:
         """Send all held requests, in the order in which they were made."""
         self._needs.clear()
-        waiting = [entry for entry in self.table.values() if entry.wire is None and entry.held >= 0]
+        waiting = [
+            entry for entry in self.table.values() if entry.wire is None and entry.held >= 0 and not entry.suspended
+        ]
         for entry in sorted(waiting, key=attrgetter("id")):
             self.send(entry)
 
@@ -416,6 +506,13 @@ class RequestTable:
         if entry is None:
             self.strays += 1
             return None
+        if isinstance(answer, JsonRpcResponse):
+            kind = answer.result.get("resultType", COMPLETE) if self.envelope is not None else COMPLETE
+            if kind != COMPLETE and self.on_interim is not None and not entry.settled:
+                self.on_interim(entry, answer)
+                return entry
+        elif self.on_refused is not None and not entry.settled and self.on_refused(entry, answer.error):
+            return entry
         self._look_for_task(entry, answer)
         if not (
             entry.settle(answer.result) if isinstance(answer, JsonRpcResponse) else entry.settle(None, answer.error)
@@ -500,6 +597,8 @@ class RequestTable:
         if wire is None:
             return
         wire.forget(entry.id)
+        if self.envelope is not None and wire.is_http:
+            return  # the end of its stream has told the server
         params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})
         try:
             wire.send(encode_notification("notifications/cancelled", params))
@@ -511,15 +610,18 @@ class RequestTable:
         if entry.settled:
             self.pop(entry.id)
         elif type(entry) is not PendingRequest or not cause.is_temporary or (seen and not entry.idempotent):
-            self.end(entry, request_lost(entry.method, cause, maybe_done=seen))
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
         elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
             self._hold(entry, cause, seen=seen)
         elif entry.resends < RESENDS:
             entry.resends += 1
-            entry.wire = None
+            self._renew(entry)
             self._again(entry)
         else:
-            self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
+
+    def _lost_error(self, entry: PendingRequest, cause: TransportError, *, maybe_done: bool) -> Exception:
+        return request_lost(entry.method, cause, maybe_done=maybe_done, alone=self.envelope is not None)
 
     def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
         """The server wants to be asked later: hold the request until then, if that is before its deadline."""
@@ -530,7 +632,7 @@ class RequestTable:
         pause = _PAUSES.most(entry.held) if seconds is None else seconds
         left = math.inf if entry.deadline is None else entry.deadline - now
         if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
-            self.end(entry, RequestLost(entry.method, cause, maybe_done=seen))
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
             return
         more = min(pause * _SPREAD, (left - pause) / 2)
         entry.held = -entry.held - 1
@@ -542,7 +644,17 @@ class RequestTable:
         if self.table.get(entry.id) is not entry:
             return
         entry.held = -entry.held
+        self._renew(entry)
         self._again(entry)
+
+    def _renew(self, entry: PendingRequest) -> None:
+        """Prepare to send the request again. One that stands alone gets a new id."""
+        entry.wire = None
+        if self.envelope is not None and self.table.get(entry.id) is entry:
+            connection = entry.connection
+            self.pop(entry.id)
+            entry.id, entry.connection = next(self._line.ids), connection
+            self.table[entry.id] = entry
 
     def _again(self, entry: PendingRequest) -> None:
         """Send a request of the table again, hold it, or fail it."""

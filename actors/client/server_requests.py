@@ -1,6 +1,6 @@
-"""Requests and notifications from the server, and the processes that pass them to the client's handler.
+"""Requests, questions and notifications from the server, and the processes that pass them to the client's handler.
 
-Each request runs in a process of its own, bounded in number and in time. The server gets exactly one reply, whatever the handler does: its
+A question is a request of the stateless era: it comes in a reply, and its answer goes with the next request. Each request runs in a process of its own, bounded in number and in time. The server gets exactly one reply, whatever the handler does: its
 result, its `McpError`, or an internal error when it crashes, hangs, is killed or returns a value that cannot be encoded. A crash is reported
 and does not reach the connection.
 """
@@ -10,25 +10,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
 from greenroom.protocol.jsonrpc import encode_error, encode_result, id_key
 from greenroom.supervision import ActorError, Exit, current_process, kill, receive, send_after, spawn_link, trap_exit
 
-from .client_handler import ClientHandler, Deferred
+from .client_handler import ClientHandler, Deferred, begin_asking
 from .interfaces import ServerNotification
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from greenroom.protocol.jsonrpc import JsonRpcRequest, RequestId
     from greenroom.supervision import ExitReason, Pid, Process, Timer
     from greenroom.transports.client.interfaces import ClientWire
 
+    from .client_handler import AskingCall
     from .connection_line import ConnectionLine
     from .settings import ClientSettings
 
+TellAnswer: TypeAlias = "Callable[[Any, BaseException | None], object]"
+"""Called with the handler's answer to a question, or with its error."""
 INTERNAL = McpError(ErrorCode.INTERNAL_ERROR, "Internal error")
 TOO_LATE = McpError(ErrorCode.INTERNAL_ERROR, "The client did not answer in time")
 
@@ -50,15 +53,16 @@ class HandlerTimeout(NamedTuple):
 class ServerRequest:
     """One request from the server, while the handler works on it."""
 
-    __slots__ = ("_connection", "_replied", "id", "key", "method", "timer", "wire", "worker")
+    __slots__ = ("_connection", "_replied", "id", "key", "method", "tell", "timer", "wire", "worker")
 
-    def __init__(self, connection: Process, wire: ClientWire, request: JsonRpcRequest) -> None:
-        """`wire` is where the request came from, and where its reply goes."""
+    def __init__(self, connection: Process, wire: ClientWire, request: JsonRpcRequest, tell: TellAnswer | None) -> None:
+        """`wire` is where the request came from, and where its reply goes, unless `tell` gets the answer."""
         self._connection = connection
         self.wire = wire
         self.id: RequestId = request.id
-        self.key = wire.pid, id_key(request.id)
+        self.key = wire.pid, id_key(request.id), tell is not None
         self.method = request.method
+        self.tell = tell
         self.worker: Process | None = None
         self.timer: Timer | None = None
         self._replied = False
@@ -88,27 +92,36 @@ class ServerRequests:
         self._connection = connection
         self._handler = handler
         self._settings = settings
-        self._open: dict[tuple[Pid, RequestId | bytes], ServerRequest] = {}
+        self._open: dict[tuple[Pid, RequestId | bytes, bool], ServerRequest] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def take(self, request: JsonRpcRequest, wire: ClientWire) -> bytes | None:
         """Start a worker for the request. Returns the encoded refusal where that is not possible."""
-        limit = self._settings.max_server_requests
-        refusal: McpError | None = None
-        server_request = ServerRequest(self._connection, wire, request)
-        if server_request.key in self._open:
-            refusal = McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
-        elif len(self._open) >= limit:
-            text = f"Too many requests at once: at most {limit} may be under way"
-            refusal = McpError(ErrorCode.INTERNAL_ERROR, text, not_executed("too_many_requests"))
+        refusal = self._start(ServerRequest(self._connection, wire, request, None), request, None)
+        return None if refusal is None else encode_error(request.id, refusal)
+
+    def ask(self, question: JsonRpcRequest, wire: ClientWire, call: AskingCall, tell: TellAnswer) -> None:
+        """Start a worker for a question that came in the reply to `call`. `tell` is called once, with the answer or the error."""
+        refusal = self._start(ServerRequest(self._connection, wire, question, tell), question, call)
         if refusal is not None:
-            return encode_error(request.id, refusal)
+            tell(None, refusal)
+
+    def _start(
+        self, server_request: ServerRequest, request: JsonRpcRequest, call: AskingCall | None
+    ) -> McpError | None:
+        """Start a worker. Returns the refusal where that is not possible."""
+        limit = self._settings.max_server_requests
+        if server_request.key in self._open:
+            return McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
+        if len(self._open) >= limit:
+            text = f"Too many requests at once: at most {limit} may be under way"
+            return McpError(ErrorCode.INTERNAL_ERROR, text, not_executed("too_many_requests"))
         try:
-            pid = spawn_link(_run_handler, server_request, self._handler, request)
+            pid = spawn_link(_run_handler, server_request, self._handler, request, call)
         except ActorError:  # the node is closing
-            return encode_error(request.id, INTERNAL)
+            return INTERNAL
         self._open[server_request.key] = server_request
         server_request.worker = self._connection.node.process(pid)
         assert server_request.worker is not None
@@ -128,6 +141,9 @@ class ServerRequests:
             return None
         if not self._drop(server_request):
             return None
+        if server_request.tell is not None:
+            server_request.tell({} if answered.result is None else answered.result, answered.error)
+            return None
         if answered.error is not None:
             error = answered.error
             return encode_error(server_request.id, error if isinstance(error, McpError) else INTERNAL)
@@ -138,18 +154,29 @@ class ServerRequests:
 
     def on_timeout(self, server_request: ServerRequest) -> bytes | None:
         """End a worker that takes too long. Returns the encoded error."""
-        return encode_error(server_request.id, TOO_LATE) if self._drop(server_request) else None
+        if not self._drop(server_request):
+            return None
+        if server_request.tell is not None:
+            server_request.tell(None, TOO_LATE)
+            return None
+        return encode_error(server_request.id, TOO_LATE)
 
     def cancel(self, wire: Pid, id: Any) -> None:
         """The server cancelled the request: end its worker, and send no reply."""
-        server_request = self._open.get((wire, id_key(id))) if isinstance(id, str | int) else None
+        server_request = self._open.get((wire, id_key(id), False)) if isinstance(id, str | int) else None
+        if server_request is not None:
+            self._drop(server_request)
+
+    def withdraw(self, wire: Pid, id: RequestId) -> None:
+        """The answer to this question is not wanted any more: end its worker."""
+        server_request = self._open.get((wire, id_key(id), True))
         if server_request is not None:
             self._drop(server_request)
 
     def abandon(self, wire: Pid | None = None) -> None:
         """Drop the requests of a wire that has ended, or all."""
         for server_request in tuple(self._open.values()):
-            if wire is None or server_request.wire.pid == wire:
+            if wire is None or (server_request.wire.pid == wire and server_request.tell is None):
                 self._drop(server_request)
 
     def _has(self, server_request: ServerRequest) -> bool:
@@ -169,8 +196,11 @@ class ServerRequests:
         return True
 
 
-async def _run_handler(server_request: ServerRequest, handler: ClientHandler, request: JsonRpcRequest) -> None:
+async def _run_handler(
+    server_request: ServerRequest, handler: ClientHandler, request: JsonRpcRequest, call: AskingCall | None
+) -> None:
     process = current_process("work")
+    begin_asking(call)
     try:
         result: Any = handler.handle_request(request.method, request.params)
         if inspect.isawaitable(result):

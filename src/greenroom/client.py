@@ -406,6 +406,7 @@ class Client(ClientTools):
         timeout: float | None = AS_SET,
         client_info: Mapping[str, Any] | None = None,
         settings: ClientSettings | None = None,
+        mode: str | None = None,
         patient: bool = False,
         check_output: bool = True,
     ) -> None:
@@ -414,10 +415,12 @@ class Client(ClientTools):
         `auth` is a bearer token, `OAuth(…)`, or another way to sign in; the handshake then waits for the user as well.
 
         `sampling`, `elicitation`, `url_elicitation` and `roots` answer requests of the server, `on_log`, `on_progress` and `on_notification`
-        receive its notifications, and `handler` gets the rest. `timeout` (of requests) and `client_info` override those of `settings`.
+        receive its notifications, and `handler` gets the rest. `timeout` (of requests), `client_info` and `mode` override those of `settings`.
         A `patient` client waits for an unreachable server as long as a handshake may take; others raise at the first failed attempt.
         """
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}
+        if mode is not None:
+            given["mode"] = mode
         if timeout is not AS_SET:
             given["request_timeout"] = timeout
         self.settings = replace(settings or ClientSettings(), **given)

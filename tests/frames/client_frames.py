@@ -130,7 +130,7 @@ def scenarios(transport: str) -> list[str]:
 async def play(name: str) -> list[list[str]]:
     """Play one scenario; returns what arrived, request by request."""
     transport, revision, kind, action = name.split("/")
-    settings = ClientSettings(protocol_version=revision)
+    settings = ClientSettings(mode=revision)
     options: dict[str, Any] = {
         **CLIENTS[kind],
         "settings": settings,

@@ -15,7 +15,7 @@ import os
 from collections import deque
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.jsonrpc import OversizedMessage
 from greenroom.protocol.sse import LineFramer
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Pid
 
-    from .interfaces import InboundItem
+    from .interfaces import Headers, InboundItem
     from .server_command import Command
 
 CHUNK: Final = 64 * 1024
@@ -113,7 +113,16 @@ class CommandWire:
 
     # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
+    is_http: ClassVar[bool] = False
+
+    def send(
+        self,
+        frame: bytes,
+        id: RequestId | None = None,
+        *,
+        ordered: bool = False,  # noqa: ARG002 - messages are always in order
+        mirrored: Headers = (),  # noqa: ARG002 - a pipe has no headers
+    ) -> None:
         """Write a message, or queue it. Raises `WireFull`."""
         self._stdin.send(frame, id)
 

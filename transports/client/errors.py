@@ -256,6 +256,20 @@ def is_challenge(head: ResponseHead) -> bool:
     )
 
 
+_NONCE_CHALLENGE: Final = 0
+
+
+def kinds_tried(tried: frozenset[int], head: ResponseHead) -> frozenset[int] | None:
+    """The kinds of challenges after which a request was retried, this one included; None if it was retried after this kind before.
+
+    A token may be renewed after a 401, and then get more scopes after a 403, each once. A proof may lack a nonce (RFC 9449, 9) at the first attempt,
+    and after either of those, since signing in takes longer than a nonce is good for.
+    """
+    if head.status == 401 and b"dpop-nonce" in head.headers and "use_dpop_nonce" in head.get(b"www-authenticate"):  # noqa: PLR2004
+        return None if _NONCE_CHALLENGE in tried else tried | {_NONCE_CHALLENGE}
+    return None if head.status in tried else (tried | {head.status}) - {_NONCE_CHALLENGE}
+
+
 def is_not_done(head: ResponseHead, instance: str) -> bool:
     """Whether a request refused with this head was surely not executed. `instance` is the process that has our session; empty if unknown."""
     said = instance_of(head)

@@ -133,7 +133,7 @@ class HttpConnectionPool:
             self._loop.call_soon(queued.fail, None, context=self._context)
 
     def _encode(self, request: OutgoingRequest) -> bytes:
-        """Encode a request. The head, except for the length, is cached: it mostly equals the previous one, and comparing three references costs less than encoding it."""
+        """Encode a request. The head, except for the length and what mirrors the body, is cached: it mostly equals the previous one, and comparing three references costs less than encoding it."""
         headers, method, address = request.headers, request.method, request.address
         last = self._head
         if headers is not last[1] or address is not last[0] or method != last[2]:
@@ -144,6 +144,9 @@ class HttpConnectionPool:
         if method != "POST":
             return self._head_bytes + b"\r\n"
         body = request.frame
+        if request.mirrored:
+            mirrored = "".join([f"{name}: {value}\r\n" for name, value in request.mirrored]).encode("latin-1")
+            return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._head_bytes, mirrored, len(body), body)
         return b"%bcontent-length: %d\r\n\r\n%b" % (self._head_bytes, len(body), body)
 
     def on_dropped(self, queued: QueuedRequest) -> None:

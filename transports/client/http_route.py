@@ -30,7 +30,16 @@ if TYPE_CHECKING:
 _TRANSPORT_HEADERS: Final = frozenset(
     {
         *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
-        *("mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
+        *(
+            "mcp-method",
+            "mcp-name",
+            "mcp-protocol-version",
+            "mcp-session-id",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ),
     }
 )
 _LOGIN_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
@@ -40,6 +49,7 @@ AGENT: Final = ("user-agent", "greenroom")
 class HttpRoute:
     """A server at a URL. Opens any number of wires, one after another or in parallel; each has its own connections and session."""
 
+    is_http: ClassVar[bool] = True
     old: ClassVar[bool] = False
     """Whether the legacy transport is used from the beginning."""
 
@@ -82,6 +92,11 @@ class HttpRoute:
     def description(self) -> str:
         """The URL without its secrets."""
         return self.address.description
+
+    @property
+    def endpoint(self) -> str:
+        """The identity of the server: its whole URL, which may contain secrets."""
+        return self._url
 
     def check_caller_credentials(self) -> None:
         """Raise `ConfigError` where other logins, or state shared by connections, would go along with a caller's own credentials."""

@@ -11,8 +11,9 @@ import asyncio
 import re
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
+from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, MessageLimits
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
@@ -72,6 +73,8 @@ class HttpWire:
         self.credentials = route.credentials
         self.known_headers: Mapping[str, str] | None = None
         """The authentication headers, if they never change."""
+        self.on_nonce: Callable[[str, str], None] | None = getattr(route.credentials, "on_nonce", None)
+        """Told of the nonces in responses, by URL, if the credentials sign requests."""
         if isinstance(route.credentials, FixedHeaders):
             self.known_headers = route.credentials._headers  # noqa: SLF001 - the same package; fixed headers need no task to be asked for
         self._own_headers = route.headers
@@ -83,6 +86,8 @@ class HttpWire:
         self.event_limits = MessageLimits.of_size(self.settings.max_event)
         self.carrier: HttpCarrier = carrier(own)
         self._version = ""
+        self._has_sessions = True
+        """Whether the revision has sessions, and so a standalone stream."""
         self.instance = ""
         """The server process that has our session; empty where it does not say."""
         self._in_flight: dict[MessagePost, None] = {}
@@ -110,7 +115,9 @@ class HttpWire:
 
     # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+    is_http: ClassVar[bool] = True
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
         if self._closing or self._has_ended or self._process.life:
             return
         if self._session_gone is not None:
@@ -128,6 +135,8 @@ class HttpWire:
             request = MessagePost(self, frame, id, ordered=ordered)
         else:
             request = RequestPost(self, frame, id, ordered=ordered)
+            if mirrored:
+                request.mirrored = mirrored
         self._bytes_in_flight += len(frame)
         if id is not None:
             self._unanswered[id] = request
@@ -146,7 +155,8 @@ class HttpWire:
 
     def on_negotiated(self, version: str) -> None:
         self._version = version
-        if self._legacy is None and self._standalone is None and not self._process.life:
+        self._has_sessions = not dialect_of(version).is_stateless
+        if self._has_sessions and self._legacy is None and self._standalone is None and not self._process.life:
             self._loop.call_soon(self._open_standalone_stream, context=self._process.own_context())
 
     # --- sending
@@ -168,7 +178,7 @@ class HttpWire:
 
     def _send_queued(self) -> None:
         """Send queued messages, up to the next ordered one."""
-        if self._standalone is None and self._version:
+        if self._standalone is None and self._version and self._has_sessions:
             self._open_standalone_stream()  # opened first: a server that answers with a request of its own may send that on this stream
         while self._waiting and self._barrier is None and not (self._legacy is not None and not self._legacy.ready):
             self._start(self._waiting.popleft())
@@ -187,7 +197,9 @@ class HttpWire:
             self._barrier = None
         if self._ping is request:
             self._ping = None
-        if self._barrier is None and (self._waiting or (self._version and self._standalone is None)):
+        if self._barrier is None and (
+            self._waiting or (self._version and self._has_sessions and self._standalone is None)
+        ):
             self._send_queued()
         if self._all_sent is not None and not self._in_flight and not self._all_sent.done():
             self._all_sent.set_result(None)
@@ -209,6 +221,8 @@ class HttpWire:
     def headers(self, request: OutgoingRequest, credentials: Mapping[str, str]) -> Headers:
         """The headers of a request. Raises `ValueError` for credentials that are no valid headers."""
         session, version, last = self.session, "" if self._legacy is not None else self._version, self._last
+        if request.mirrored:  # it has a version of its own, and no session
+            session = version = ""
         if request.method == "POST" and last is not None and last[0] == credentials and last[1:3] == (session, version):
             return last[3]
         headers = request_headers(
@@ -223,7 +237,7 @@ class HttpWire:
         """The handshake's response: it names the session, or there is none."""
         if not self._version:
             self.instance = instance_of(head)
-        session = head.get(b"mcp-session-id")
+        session = "" if request.mirrored else head.get(b"mcp-session-id")
         if session:
             if not is_valid_session_id(session):
                 request._fail(NotMcp(f"{self.address.origin} sent an invalid session id"))  # noqa: SLF001
@@ -357,7 +371,13 @@ class HttpWire:
 
     def falls_back(self, request: RequestPost, error: HttpError) -> bool:
         """If the handshake was refused as legacy servers refuse it, try the legacy transport; returns whether it does."""
-        if not self._may_fall_back or error.status not in _FALLBACK_STATUSES or self.session or self._version:
+        if (
+            request.mirrored
+            or not self._may_fall_back
+            or error.status not in _FALLBACK_STATUSES
+            or self.session
+            or self._version
+        ):
             return False
         self._may_fall_back = False
         frame = request.frame

@@ -114,7 +114,10 @@ class HttpxCarrier:
             request = self._client.build_request(
                 outgoing.method,
                 outgoing.address.url,
-                headers=[(name.encode(), value.encode("latin-1")) for name, value in outgoing.headers] + [_IDENTITY],
+                headers=[
+                    (name.encode(), value.encode("latin-1")) for name, value in (*outgoing.headers, *outgoing.mirrored)
+                ]
+                + [_IDENTITY],
                 content=outgoing.frame if outgoing.method == "POST" else None,
                 timeout=self._timeout,
             )

@@ -116,20 +116,25 @@ class ClientWire(Protocol):
         """The server as people may see it: a URL without secrets, a command, a name."""
         ...
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
-        """Send one message. `id` is given for a request.
+    @property
+    def is_http(self) -> bool:
+        """Whether each request has a stream of its own, with headers, whose end cancels the request."""
+        ...
+
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
+        """Send one message. `id` is given for a request, and `mirrored` are the headers of one that stands alone, where `is_http`.
 
         Messages may be sent in parallel, but none overtakes an `ordered` one (`notifications/initialized`). Raises `WireFull` when too many
         messages are queued.
         """
 
     def forget(self, id: RequestId) -> None:
-        """Release what is held for a request whose caller has stopped waiting."""
+        """Release what is held for a request whose caller has stopped waiting. Its stream ends, where it has one."""
 
     def on_negotiated(self, version: str) -> None:
-        """The protocol revision is negotiated; the standalone stream may be opened.
+        """The protocol revision is negotiated; where it has sessions, the standalone stream may be opened.
 
-        Called right before `notifications/initialized` is sent.
+        Called right before `notifications/initialized` is sent, where there is one.
         """
 
 
@@ -149,8 +154,21 @@ class Route(Protocol):
         ...
 
 
+def is_http(route: Route) -> bool:
+    """Whether the wires of this route are HTTP."""
+    return bool(getattr(route, "is_http", False))
+
+
+def endpoint_of(route: Route) -> str:
+    """The identity of the server that a route leads to, to compare with others; empty where the route has none. It may contain secrets."""
+    return str(getattr(route, "endpoint", ""))
+
+
 class Credentials(Protocol):
-    """Supplies the authentication headers of each HTTP request, and is told of refusals. `greenroom.auth` has those that can log in."""
+    """Supplies the authentication headers of each HTTP request, and is told of refusals. `greenroom.auth` has those that can log in.
+
+    Those whose headers depend on the request have the methods of `RequestCredentials`, too.
+    """
 
     def headers(self) -> Awaitable[Mapping[str, str]]:
         """The authentication headers. Raises `TransportError` (`Unauthorized`) when there are none."""
@@ -159,6 +177,26 @@ class Credentials(Protocol):
     def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> Awaitable[bool]:
         """A request with the headers `sent` was answered with 401 or 403 and that `WWW-Authenticate`. Returns whether to try again."""
         ...
+
+
+class RequestCredentials(Credentials, Protocol):
+    """Credentials that sign each HTTP request (DPoP): each attempt to send one, retries included, asks for headers of its own."""
+
+    def headers_for(self, method: str, url: str) -> Awaitable[Mapping[str, str]]:
+        """The authentication headers of one request, asked for instead of `headers()`."""
+        ...
+
+    def on_nonce(self, url: str, nonce: str) -> None:
+        """A response from that URL, whatever its status, has the header `DPoP-Nonce`."""
+
+
+def headers_for_request(credentials: Credentials, method: str, url: str) -> Awaitable[Mapping[str, str]]:
+    """The authentication headers of one HTTP request."""
+    headers_for = getattr(credentials, "headers_for", None)
+    if headers_for is None:
+        return credentials.headers()
+    made: Awaitable[Mapping[str, str]] = headers_for(method, url)
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,36 +9,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.envelope import is_enveloped
 from greenroom.protocol.errors import McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, MessageLimits, parse
 from greenroom.supervision import (
     SHUTDOWN,
+    Down,
     Exit,
     NoProcess,
     ProcessExited,
     Quit,
     Ref,
     Shutdown,
+    monitor,
     receive,
     spawn_link,
     trap_exit,
 )
+from greenroom.transports.channel_exchanges import ChannelExchanges
 from greenroom.transports.interfaces import Peer
 
 from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
 from .interfaces import Inbound, UnansweredRequest, parse_inbound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
 
-    from greenroom.protocol.jsonrpc import RequestId
+    from greenroom.protocol.jsonrpc import JsonRpcMessage, RequestId
     from greenroom.supervision import Pid
     from greenroom.transports.interfaces import Feed, SessionHandle, SessionRouter
 
-    from .interfaces import InboundItem
+    from .interfaces import Headers, InboundItem
 
 MAX_QUEUED = 4096
 """How many messages may be queued."""
@@ -55,16 +59,20 @@ class MemoryRoute:
         *,
         peer: Peer | None = None,
         prepare: Callable[[], Awaitable[object]] | None = None,
+        server: Hashable = None,
         description: str = "memory",
         line: int = LINE,
     ) -> None:
-        """`prepare` is awaited before each new session, to make sure that the server runs. `peer` describes the client to the server.
+        """`prepare` is awaited before each new wire, to make sure that the server runs. `peer` describes the client to the server.
+
+        `server` is the process whose end is the end of all wires: requests that stand alone have no session that would tell.
 
         `line` is the largest message from the server, in bytes; the server limits messages to it.
         """
         self.router = router
         self.peer = peer or Peer("memory")
         self.prepare = prepare
+        self.server = server
         self.description = description
         self.limits = MessageLimits.of_size(line)
 
@@ -79,12 +87,12 @@ class MemoryRoute:
         )
 
     def open(self, owner: Pid) -> MemoryClientWire:
-        """Start a session, linked to the calling process."""
+        """Start a wire, linked to the calling process."""
         return MemoryClientWire(self, owner)
 
 
 class MemoryClientWire:
-    """The client's end of one session."""
+    """The client's end: of one session, which begins with the first message for it, and of requests that stand alone."""
 
     def __init__(self, route: MemoryRoute, owner: Pid) -> None:
         """Made by `MemoryRoute.open`, in the owner's process."""
@@ -93,11 +101,22 @@ class MemoryClientWire:
         self._owner: Ref[object] = Ref(owner)
         self._frames: deque[tuple[bytes, RequestId | None]] = deque()
         self._queued = asyncio.Event()
+        self._session: SessionHandle | None = None
+        self._ended = False
         self.pid: Pid = spawn_link(self._run)
 
     # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - messages are always in order
+    is_http: ClassVar[bool] = False
+
+    def send(
+        self,
+        frame: bytes,
+        id: RequestId | None = None,
+        *,
+        ordered: bool = False,  # noqa: ARG002 - messages are always in order
+        mirrored: Headers = (),  # noqa: ARG002 - there are no headers
+    ) -> None:
         if len(self._frames) >= MAX_QUEUED:
             raise WireFull(f"{len(self._frames)} messages are queued already")
         self._frames.append((frame, id))
@@ -117,54 +136,81 @@ class MemoryClientWire:
         try:
             if route.prepare is not None:
                 await route.prepare()
-            session = await route.router.connect(route.peer)
         except Exception as error:  # noqa: BLE001 - any error that prevents a session ends the wire, as its reason
-            reason = error if isinstance(error, TransportError) else ConnectFailed(_why(error))
-            reason.__cause__ = error.__cause__ if reason is error else error
-            raise Quit(Shutdown(reason)) from None
-        feed = session.channel
-        assert feed is not None
-        sending, receiving = asyncio.create_task(self._send_queued(session)), asyncio.create_task(self._receive(feed))
-        exit_signal = asyncio.create_task(receive(lambda message: isinstance(message, Exit)))
+            raise Quit(Shutdown(_reason(error))) from None
+        if route.server is not None:
+            monitor(route.server)
+        exchanges = ChannelExchanges(route.router, route.peer, self._deliver_lines)
+        sending = asyncio.create_task(self._send_queued(exchanges))
+        end = asyncio.create_task(receive(lambda message: isinstance(message, Exit | Down)))
         try:
-            await asyncio.wait((sending, receiving, exit_signal), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, end), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            with contextlib.suppress(ProcessExited):
-                await session.end()
-        if exit_signal.done():
+            self._ended = True
+            exchanges.end()
+            if self._session is not None:
+                with contextlib.suppress(ProcessExited):
+                    await self._session.end()
+        if end.done() and isinstance(end.result(), Exit):
             raise Quit(SHUTDOWN)
         sending.cancel()
         await asyncio.wait((sending,))
         self._report_unsent()
-        for each in (sending, receiving):
-            if each.done() and not each.cancelled():
-                each.result()
-        raise Quit(Shutdown(ConnectionLost("the session has ended")))
+        failure = None if sending.cancelled() else sending.exception()
+        if failure is not None:
+            raise Quit(Shutdown(_reason(failure))) from None
+        if end.done() and isinstance(end.result().reason, NoProcess):
+            raise Quit(Shutdown(ConnectFailed("the server does not run")))
+        raise Quit(Shutdown(ConnectionLost("the session has ended" if self._session else "the server has ended")))
 
-    async def _send_queued(self, session: SessionHandle) -> None:
-        frames = self._frames
-        while True:
-            while frames:
-                frame, id = frames.popleft()
-                try:
-                    await _hand_over(session, frame)
-                except ProcessExited as error:
-                    if isinstance(error.reason, NoProcess):
-                        frames.appendleft((frame, id))
+    async def _send_queued(self, exchanges: ChannelExchanges) -> None:
+        """Pass on the messages, until the session has ended."""
+        receiving: asyncio.Task[None] | None = None
+        try:
+            while True:
+                while self._frames:
+                    frame, id = self._frames[0]
+                    try:
+                        message = parse(frame)
+                    except RemoteProtocolError as error:
+                        self._frames.popleft()
+                        await self._on_refused(error, id)
+                        continue
+                    if not await _exchange(exchanges, message, has_session=self._session is not None):
+                        if self._session is None:
+                            self._session = await self._route.router.connect(self._route.peer)
+                            feed = self._session.channel
+                            assert feed is not None
+                            receiving = asyncio.create_task(self._receive(feed))
+                            receiving.add_done_callback(lambda _: self._queued.set())
+                        try:
+                            await _hand_over(self._session, message)
+                        except ProcessExited as error:
+                            if not isinstance(error.reason, NoProcess):
+                                self._frames.popleft()
+                            return
+                    self._frames.popleft()
+                if receiving is not None and receiving.done():
+                    receiving.result()
                     return
-                except RemoteProtocolError as error:
-                    await self._on_refused(session, error, id)
-            self._queued.clear()
-            await self._queued.wait()
+                self._queued.clear()
+                await self._queued.wait()
+        finally:
+            if receiving is not None:
+                receiving.cancel()
 
-    async def _on_refused(self, session: SessionHandle, error: RemoteProtocolError, id: RequestId | None) -> None:
+    async def _deliver_lines(self, lines: Sequence[bytes]) -> None:
+        if not self._ended:
+            self._owner.send(Inbound(self.pid, [parse_inbound(line, self._route.limits) for line in lines]))
+
+    async def _on_refused(self, error: RemoteProtocolError, id: RequestId | None) -> None:
         """Answer a message that the server does not accept, such as one over its limit, as any other transport would."""
         failure = PeerError(error.code, error.message, error.data)
-        if error.response_to is None:
+        if error.response_to is None or self._session is None:
             self._owner.send(Inbound(self.pid, [JsonRpcError(id, failure)]))
             return
         with contextlib.suppress(ProcessExited):  # the feed reports the end of the session
-            await session.respond(JsonRpcError(error.response_to, failure))
+            await self._session.respond(JsonRpcError(error.response_to, failure))
 
     def _report_unsent(self) -> None:
         """Report messages that the session did not receive as safe to resend."""
@@ -182,8 +228,18 @@ class MemoryClientWire:
                 self._owner.send(Inbound(self.pid, items))
 
 
-async def _hand_over(session: SessionHandle, frame: bytes) -> None:
-    message = parse(frame)
+async def _exchange(exchanges: ChannelExchanges, message: JsonRpcMessage, *, has_session: bool) -> bool:
+    """Pass on a message that stands alone, or that cancels one. False for a message of the session."""
+    if isinstance(message, JsonRpcRequest) and is_enveloped(message.params):
+        await exchanges.begin(message, 0)
+        return True
+    if isinstance(message, JsonRpcNotification) and message.method == "notifications/cancelled":
+        named = message.params.get("requestId")
+        return (isinstance(named, str | int) and exchanges.cancel(named)) or not has_session
+    return False
+
+
+async def _hand_over(session: SessionHandle, message: JsonRpcMessage) -> None:
     if isinstance(message, JsonRpcRequest):
         await session.request(message)
     elif isinstance(message, JsonRpcNotification):
@@ -192,5 +248,14 @@ async def _hand_over(session: SessionHandle, frame: bytes) -> None:
         await session.respond(message)
 
 
-def _why(error: Exception) -> str:
+def _reason(error: BaseException) -> TransportError:
+    """The reason of a wire that ends with this error."""
+    if isinstance(error, TransportError):
+        return error
+    reason = ConnectFailed(_why(error))
+    reason.__cause__ = error
+    return reason
+
+
+def _why(error: BaseException) -> str:
     return error.message if isinstance(error, McpError) else f"the server started no session: {error}"

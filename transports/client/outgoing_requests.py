@@ -29,10 +29,11 @@ from .errors import (
     TransportError,
     Unauthorized,
     is_challenge,
+    kinds_tried,
     retry_after,
     sample,
 )
-from .interfaces import READ_TURN, InvalidMessage, invalid_message, parse_inbound
+from .interfaces import READ_TURN, InvalidMessage, headers_for_request, invalid_message, parse_inbound
 
 if TYPE_CHECKING:
     import asyncio
@@ -72,6 +73,8 @@ class OutgoingRequest:
     urgent: bool = True
     """Whether it is sent although the limit of requests in flight is reached: the server may need it before it can answer those."""
     headers: Headers = ()
+    mirrored: Headers = ()
+    """The headers that repeat parts of a request that stands alone; such a request has no session, and its stream cannot be resumed."""
     in_flight: InFlightRequest | None = None
     """The request at its carrier, while it is in flight."""
     done = False
@@ -147,7 +150,7 @@ class OutgoingRequest:
 
     async def _get_credentials(self) -> None:
         try:
-            headers = await self.wire.credentials.headers()
+            headers = await headers_for_request(self.wire.credentials, self.method, self.address.url)
         except TransportError as error:
             self._fail(error, unseen=True)
         except Exception as error:  # noqa: BLE001 - the credentials may be user code
@@ -189,6 +192,8 @@ class OutgoingRequest:
     def on_head(self, head: ResponseHead) -> None:
         """The response begins."""
         self._head = head
+        if self.wire.on_nonce is not None and (nonce := head.get(b"dpop-nonce")):
+            self.wire.on_nonce(self.address.url, nonce)
         if head.status >= _FIRST_REFUSAL:
             self._refusal = bytearray()
         elif head.headers.get(b"content-encoding", b"").lower() not in _UNCOMPRESSED:
@@ -231,15 +236,13 @@ class OutgoingRequest:
         """The response is a refusal: retry, or report it."""
         head, body = self._head, bytes(self._refusal or b"")
         assert head is not None
-        challenge = head.get(b"www-authenticate")
         if is_challenge(head):
-            refused = Unauthorized(head.status, sample(body, _SHOWN), self.address.origin, challenge)
-            # once per status: a token may be renewed after a 401, and then get more scopes after a 403
-            if head.status not in self._tried:
-                self._tried |= {head.status}
-                self._task = self.wire.task(self._on_challenge(refused, body, head, challenge))
+            denied = Unauthorized(head.status, sample(body, _SHOWN), self.address.origin, head.get(b"www-authenticate"))
+            if (tried := kinds_tried(self._tried, head)) is not None:
+                self._tried = tried
+                self._task = self.wire.task(self._on_challenge(denied, body, head))
                 return
-            error: HttpError = refused
+            error: HttpError = denied
         elif head.status in _REDIRECTS and self._redirects_followed < self.wire.settings.redirects:
             self._redirects_followed += 1
             elsewhere = self.address.resolve_reference(head.get(b"location"))
@@ -261,10 +264,10 @@ class OutgoingRequest:
         """Whether it can be sent again without being executed twice."""
         return self.method != "POST" or self.wire.was_not_done(head)
 
-    async def _on_challenge(self, error: Unauthorized, body: bytes, head: ResponseHead, challenge: str) -> None:
+    async def _on_challenge(self, error: Unauthorized, body: bytes, head: ResponseHead) -> None:
         unseen = self._was_not_done(head)
         try:
-            again = await self.wire.credentials.refused(head.status, challenge, self._sent)
+            again = await self.wire.credentials.refused(head.status, error.challenge, self._sent)
         except TransportError as failed:
             self._fail(failed, unseen=unseen)
             return
@@ -406,7 +409,7 @@ class MessagePost(OutgoingRequest):
 
     def _is_session_gone(self, error: HttpError, head: ResponseHead) -> bool:
         """Whether it was refused because the server has lost our session; then the wire deals with that."""
-        if error.status != NOT_FOUND or not self.wire.session:
+        if error.status != NOT_FOUND or not self.wire.session or self.mirrored:
             return False
         self._close()
         self.wire.session_gone(self, error, unseen=self.wire.was_not_done(head))
@@ -534,7 +537,7 @@ class RequestPost(MessagePost):
         """An empty response. Some servers answer 202 and reply on the standalone stream; a cancelled request gets no reply."""
         assert self._head is not None
         status = self._head.status
-        if status == _ACCEPTED:
+        if status == _ACCEPTED and not self.mirrored:
             self.wire.on_settled(self, answered=False)
         else:
             self.wire.on_unanswered(self, HttpError(status, "the response is empty", self.address.origin), resend=False)
@@ -585,7 +588,7 @@ class RequestPost(MessagePost):
             self.on_complete()
         elif stream.oversized is not None:
             self._give_up(stream.oversized)
-        elif not stream.mark or self._resumes >= self.wire.settings.resumes:
+        elif not stream.mark or self.mirrored or self._resumes >= self.wire.settings.resumes:
             self._give_up(error)
         else:
             self._resumes += 1

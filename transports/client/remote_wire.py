@@ -49,6 +49,9 @@ from .interfaces import (
     InvalidMessage,
     UnansweredRequest,
     check_portable,
+    endpoint_of,
+    headers_for_request,
+    is_http,
     portable_route,
     process_of,
     unread_mails,
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Pid
 
-    from .interfaces import ClientWire, Credentials, InboundItem, PortableRoute, Route
+    from .interfaces import ClientWire, Credentials, Headers, InboundItem, PortableRoute, Route
 
 MAX_QUEUED: Final = 4096
 """How many messages may be queued for the other process,"""
@@ -103,12 +106,13 @@ class WireOp:
 
     ::
 
-        here -> there    SEND frame, id, ordered      FORGET id        NEGOTIATED version
+        here -> there    SEND frame, id, ordered, mirrored             FORGET id        NEGOTIATED version
                          RECEIVED_ACK mails, bytes    so much of the inbound items was delivered
                          CLOSE                        close in order
         there -> here    SENT_ACK mails, bytes        so much was passed to the server's wire
                          INBOUND packed, plain        items from the server, parsed there, as one mail
                          STDERR_LINE text             a line of the server's stderr
+                         NONCE url, nonce             a response named a nonce, for the credentials
                          ENDED reason                 the last one
 
     Authentication headers are asked for by a call: the credentials stay in the home process.
@@ -122,6 +126,7 @@ class WireOp:
     INBOUND: Final = 11
     STDERR_LINE: Final = 13
     ENDED: Final = 14
+    NONCE: Final = 16
     SENT_ACK: Final = 15
 
 
@@ -141,6 +146,14 @@ class RemoteRoute:
     def description(self) -> str:
         return self.route.description
 
+    @property
+    def is_http(self) -> bool:
+        return is_http(self.route)
+
+    @property
+    def endpoint(self) -> str:
+        return endpoint_of(self.route)
+
     def open(self, owner: Pid) -> RemoteWire:
         """Start a wire for the calling process."""
         return RemoteWire(self, owner)
@@ -152,6 +165,7 @@ class RemoteWire:
     def __init__(self, route: RemoteRoute, owner: Pid) -> None:
         """Made by `RemoteRoute.open`, in the owner's process."""
         self.description = route.description
+        self.is_http = is_http(route.route)
         self._route = route
         self._owner = process_of(owner)
         self._server: Ref[RemoteWireServer] | None = None
@@ -169,7 +183,7 @@ class RemoteWire:
 
     # --- the ClientWire interface
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
         """Queue a message for the other end. Raises `WireFull`."""
         credit = self._credit
         if not credit.has_room(len(frame)):
@@ -177,7 +191,7 @@ class RemoteWire:
                 f"{credit.events} messages, {credit.size:,} bytes, are queued for the process that sends them"
             )
         credit.spend(len(frame))
-        self._send_op([WireOp.SEND, frame, id, ordered])
+        self._send_op([WireOp.SEND, frame, id, ordered, mirrored])
 
     def forget(self, id: RequestId) -> None:
         self._send_op([WireOp.FORGET, id])
@@ -235,6 +249,8 @@ class RemoteWire:
                 _ = answer_in_task(message, self._ask_credentials(what, args))  # pyright: ignore[reportUnknownArgumentType] - the arguments are of any type
             case [WireOp.STDERR_LINE, text]:
                 self._on_stderr_line(text)
+            case [WireOp.NONCE, url, nonce]:
+                self._on_nonce(url, nonce)
             case _RemoteStarted(server, owner):
                 self._server = server
                 monitor(owner)
@@ -301,8 +317,15 @@ class RemoteWire:
         route: Any = self._route.route
         credentials: Credentials = route.credentials
         if what == "headers":
-            return {_plain_text(name): _plain_text(each) for name, each in dict(await credentials.headers()).items()}
+            found = await (headers_for_request(credentials, *args) if args else credentials.headers())
+            return {_plain_text(name): _plain_text(each) for name, each in dict(found).items()}
         return bool(await credentials.refused(*args))
+
+    def _on_nonce(self, url: str, nonce: str) -> None:
+        route: Any = self._route.route
+        note = getattr(route.credentials, "on_nonce", None)
+        if note is not None:
+            note(url, nonce)
 
     def _on_stderr_line(self, text: str) -> None:
         sink = getattr(self._route.route, "sink", None)
@@ -352,9 +375,18 @@ class HomeCallbacks:
         self._home.send([WireOp.STDERR_LINE, text])
 
     async def headers(self) -> Mapping[str, str]:
-        """Ask for the authentication headers, for each request anew."""
+        """Ask for the authentication headers of no request in particular."""
         said: Mapping[str, str] = await self._home.ask(["headers"])
         return said
+
+    async def headers_for(self, method: str, url: str) -> Mapping[str, str]:
+        """Ask for the authentication headers, for each request anew."""
+        said: Mapping[str, str] = await self._home.ask(["headers", method, url])
+        return said
+
+    def on_nonce(self, url: str, nonce: str) -> None:
+        """Report the nonce of a response."""
+        self._home.send([WireOp.NONCE, url, nonce])
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
         """Report that the server refused these headers."""
@@ -387,9 +419,9 @@ class RemoteWireServer(GenServer):
         """Handle a message from home, or the exit of a linked process."""
         wire = self._wire
         match message:
-            case [WireOp.SEND, frame, id, ordered]:
+            case [WireOp.SEND, frame, id, ordered, mirrored]:
                 if wire is not None:
-                    self._send_message(wire, frame, id, ordered=ordered)
+                    self._send_message(wire, frame, id, ordered=ordered, mirrored=mirrored)
             case [WireOp.FORGET, id]:
                 if wire is not None:
                     wire.forget(id)
@@ -407,11 +439,11 @@ class RemoteWireServer(GenServer):
                 super().handle_info(message)
         return None
 
-    def _send_message(self, wire: ClientWire, frame: bytes, id: Any, *, ordered: bool) -> None:
+    def _send_message(self, wire: ClientWire, frame: bytes, id: Any, *, ordered: bool, mirrored: Headers) -> None:
         if self._receipts.take(len(frame)):
             self._home.send([WireOp.SENT_ACK, *self._receipts.drain()])
         try:
-            wire.send(frame, id, ordered=ordered)
+            wire.send(frame, id, ordered=ordered, mirrored=tuple((name, value) for name, value in mirrored))
         except WireFull as full:
             if id is not None:
                 self._home.send([WireOp.INBOUND, *pack([UnansweredRequest(id, full, resend=True)])])

@@ -117,6 +117,11 @@ class Command:
         shown = shlex.join(_without_secrets(self.shown))
         return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
 
+    @property
+    def endpoint(self) -> str:
+        """The identity of the program: its words, and where it starts. It may contain secrets."""
+        return "\0".join((*self.words, os.path.abspath(self.cwd or os.curdir)))  # noqa: PTH100 - texts here, as elsewhere in this class
+
     def __repr__(self) -> str:
         return f"Command({self.description})"
 

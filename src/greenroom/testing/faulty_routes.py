@@ -31,7 +31,7 @@ from greenroom.protocol.errors import ErrorCode, ProtocolError, RemoteProtocolEr
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, parse
 from greenroom.supervision import Exit, Quit, Ref, Shutdown, exit, receive, self_pid, send_after, spawn_link, trap_exit
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, TransportError
-from greenroom.transports.client.interfaces import Inbound, InvalidMessage, UnansweredRequest
+from greenroom.transports.client.interfaces import Inbound, InvalidMessage, UnansweredRequest, is_http
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from greenroom.client_targets import Target
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.client.interfaces import ClientWire, InboundItem, Route
+    from greenroom.transports.client.interfaces import ClientWire, Headers, InboundItem, Route
 
 MessageAction: TypeAlias = "Callable[[InterceptedMessage], object]"
 """The action of a rule on a message."""
@@ -169,6 +169,11 @@ class FaultyRoute:
         """The description of the real route."""
         return self.route.description
 
+    @property
+    def is_http(self) -> bool:
+        """Whether the real route is HTTP."""
+        return is_http(self.route)
+
     def __repr__(self) -> str:
         return f"RoughRoute({self.description})"
 
@@ -219,6 +224,7 @@ class FaultyWire:
     def __init__(self, rough: FaultyRoute, owner: Pid, refusal: TransportError | None) -> None:
         """Made by `FaultyRoute.open`, in the owner's process."""
         self.description = rough.description
+        self.is_http = is_http(rough.route)
         self.ended = False
         self._route = rough
         self._owner = owner
@@ -234,11 +240,13 @@ class FaultyWire:
 
     # --- called by the connection
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
         """Send a frame, or apply a rule to it."""
 
         def deliver(garbled: bool) -> None:  # noqa: FBT001 - positional, like every callback
-            self.when_open(lambda inner: inner.send(_GARBAGE if garbled else frame, id, ordered=ordered))
+            self.when_open(
+                lambda inner: inner.send(_GARBAGE if garbled else frame, id, ordered=ordered, mirrored=mirrored)
+            )
 
         self._route.out.pass_on(self._method_out(frame), InterceptedMessage(self, deliver))
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.client.interfaces import InboundItem
+    from greenroom.transports.client.interfaces import Headers, InboundItem
 
 
 class WriteBytes(NamedTuple):
@@ -232,7 +232,16 @@ class RogueWire:
         self.pid: Pid = spawn_link(self._play)
         self._self: Ref[object] = Ref(self.pid)
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:  # noqa: ARG002 - frames are always in order
+    is_http: ClassVar[bool] = False
+
+    def send(
+        self,
+        frame: bytes,
+        id: RequestId | None = None,  # noqa: ARG002 - a line has no headers, and lines are always in order
+        *,
+        ordered: bool = False,  # noqa: ARG002 - as above
+        mirrored: Headers = (),  # noqa: ARG002 - as above
+    ) -> None:
         """Send a line to the server."""
         self._self.send(_ReceivedLine(frame))
 

@@ -27,7 +27,7 @@ from greenroom.transports.client.interfaces import Inbound, UnansweredRequest
 if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import JsonRpcMessage, RequestId
     from greenroom.supervision import Pid
-    from greenroom.transports.client.interfaces import InboundItem
+    from greenroom.transports.client.interfaces import Headers, InboundItem
 
 SILENCE: Final = object()
 """An answer that never comes."""
@@ -128,6 +128,7 @@ class StageWire:
     """One attempt."""
 
     description = "stage"
+    is_http = False
 
     def __init__(self, stage: Stage, owner: Pid) -> None:
         self.stage = stage
@@ -157,7 +158,7 @@ class StageWire:
 
     # --- as a wire does
 
-    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False) -> None:
+    def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
         if self.full:
             raise WireFull("the stage is full")
         message = parse(frame)

@@ -113,7 +113,7 @@ def test_extensions_are_declared_with_their_settings_as_they_are() -> None:
         ("ping_failure_threshold", 0),
         ("park_after", 0),
         ("max_pending", True),
-        ("protocol_version", "1999-01-01"),
+        ("mode", "1999-01-01"),
         ("client_info", {"name": "x"}),
     ],
 )
