@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,6 +79,8 @@ class ClientSpec(NamedTuple):
     options: Mapping[str, Any]
     inside: bool = False
     """Whether the server's code runs in this process: its prints must not get into the command's answer."""
+    mode: str | None = None
+    """The configured protocol; see `ClientSettings.mode`."""
 
 
 class TargetClient(Client):
@@ -108,6 +111,8 @@ def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> Targe
     """A client that is not connected yet. `limit` is the typed --timeout: it replaces all timeouts except the time for signing in."""
     times = place.times if limit is None else TargetTimeouts(limit, limit, limit, place.times.user)
     settings = ClientSettings(init_timeout=times.connect + times.user, request_timeout=times.request)
+    if place.mode is not None:
+        settings = replace(settings, mode=place.mode)
     client = TargetClient(place.target, settings=settings, **place.options, **callbacks)
     client.times = times
     return client
@@ -119,7 +124,7 @@ def client_spec_for(server: ServerConfig, auth: Auth | None) -> ClientSpec:
 
     user: float = getattr(auth, "patience", 0.0)
     times = TargetTimeouts(server.timeouts.connect, server.timeouts.tool, server.timeouts.request, user)
-    return ClientSpec(route_of(server, lambda _: auth), times, {})
+    return ClientSpec(route_of(server, lambda _: auth), times, {}, mode=server.mode)
 
 
 def configure_logging(*, verbose: bool = False) -> None:

@@ -398,7 +398,7 @@ def _without_allow(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 # mistakes is built as well and thrown away, so that all of its mistakes are reported at once.
 
 _EXPANDED: Final = ("command", "args", "env", "cwd", "url", "headers", "oauth_config")
-_COPIED: Final = ("transport", "command", "url", "oauth", "isolation", "away", "disabled")
+_COPIED: Final = ("transport", "command", "url", "oauth", "mode", "isolation", "away", "disabled")
 """Fields that are copied as written; their defaults are those of `ServerConfig`."""
 _VERDICTS: Final[tuple[Verdict, ...]] = ("deny", "ask", "allow")
 _ENV_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*+(?P<value>.*)")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT
 from greenroom.protocol.serialization import is_array, is_object
 
 from .mistakes import nearest, quoted
@@ -356,7 +357,16 @@ _SECURE: Final = rf"[Hh][Tt][Tt][Pp][Ss]://{_HOST}{_PORT}(?:[/?#][!-~]*)?"
 _LOOPBACK: Final = rf"[Hh][Tt][Tt][Pp]://(?:localhost|127\.0\.0\.1|\[::1\]){_PORT}(?:[/?#][!-~]*)?"
 _RESERVED_HEADERS: Final = (
     *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
-    *("mcp-protocol-version", "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
+    *(
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ),
 )
 
 _ANY_TEXT: Final = TextType(variables=True)
@@ -503,6 +513,9 @@ def _check_transport_fields(server: Mapping[str, Any], path: KeyPath, book: Mist
                 )
         if "url" not in server:
             book.add((*path, "url"), "is missing: a server over HTTP needs one", 'add url = "https://…"')
+    if transport == "sse" and server.get("mode") == STATELESS_DIALECT.version:
+        what = f"is {STATELESS_DIALECT.version}, which the older HTTP with SSE (sse) cannot carry"
+        book.add((*path, "mode"), what, 'write transport = "http", or leave mode out')
     oauth = server.get("oauth", "off")
     known = server.get("oauth_config")
     if oauth == "off" and known is not None:
@@ -530,6 +543,10 @@ _TRANSPORT_SCHEMA: Final = (
     _when(
         {"enum": ["http", "sse"]},
         {"required": ["url"], "not": {"anyOf": [{"required": [name]} for name in _STDIO_ONLY]}},
+    ),
+    _when(
+        {"const": "sse"},
+        {"not": {"properties": {"mode": {"const": STATELESS_DIALECT.version}}, "required": ["mode"]}},
     ),
     {
         "if": {"properties": {"oauth": {"const": "off"}}},
@@ -580,6 +597,12 @@ SERVER: Final = TableType(
             "off",
         ),
         "oauth_config": ConfigField(OAUTH_CONFIG, "The registration of this program with an authorization server."),
+        "mode": ConfigField(
+            ChoiceType(("auto", "legacy", STATELESS_DIALECT.version, *HANDSHAKE_VERSIONS)),
+            "The protocol: `auto` asks the server which it speaks, `legacy` begins with the handshake of older revisions, "
+            "and a revision is spoken, or asked for in the handshake.",
+            "auto",
+        ),
         "isolation": ConfigField(
             ChoiceType(("none", "process")),
             "Whether the connection runs in this process or in one of its own.",
@@ -603,6 +626,9 @@ SERVER: Final = TableType(
         "arguments": "args",
         "environment": "env",
         "timeout": "[server.NAME.timeouts]",
+        "protocol": "mode",
+        "protocol_version": "mode",
+        "protocolVersion": "mode",
         "httpUrl": "url",
         "serverUrl": "url",
         "enabled": "disabled = true instead of enabled = false",

@@ -73,11 +73,13 @@ def spec_of(
     server: ServerConfig, settings: ClientSettings | None = None, sign_in: SignIn | None = None
 ) -> UpstreamSpec:
     """The upstream spec of a server. `settings` are used for what the configuration does not set. Raises `ConfigError`."""
+    settings = settings or ClientSettings()
     times, restart = server.timeouts, server.restart
     auth = _auth(server, sign_in)
     backoff = Backoff(first=restart.first, factor=restart.factor, longest=restart.longest, jitter=restart.jitter)
     settled = replace(
-        settings or ClientSettings(),
+        settings,
+        mode=settings.mode if server.mode is None else server.mode,
         init_timeout=times.connect + getattr(auth, "patience", 0.0),  # plus the time that a user may take to sign in
         request_timeout=times.request,
         ping_interval=times.ping,

@@ -106,6 +106,8 @@ class ServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     oauth: Literal["off", "auto", "manual"] = "off"
     oauth_config: OAuthConfig | None = None
+    mode: str | None = None
+    """As `ClientSettings.mode`; None is the host's."""
     isolation: Literal["none", "process"] = "none"
     away: Literal["mark", "withdraw", "keep"] = "mark"
     disabled: bool = False

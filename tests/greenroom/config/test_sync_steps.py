@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.rules import Rule
 from greenroom.config.config_sync import steps
 from greenroom.config.configured_upstreams import route_of, spec_of
 from greenroom.config.host_config import Budget, OAuthConfig, RestartPolicy, ServerConfig, ServerLimits, Timeouts
 from greenroom.config.mistakes import Source
+from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.server_command import Command
 
@@ -66,6 +68,7 @@ def test_after_the_steps_the_servers_are_as_configured_and_others_untouched(
         (replace(BASE, timeouts=Timeouts(tool=1)), "replace"),
         (replace(BASE, restart=RestartPolicy(intensity=1)), "replace"),
         (replace(BASE, isolation="process"), "replace"),
+        (replace(BASE, mode="legacy"), "replace"),
     ],
 )
 def test_only_what_a_connection_knows_takes_it_down(other: ServerConfig, doing: str | None) -> None:
@@ -100,6 +103,7 @@ def test_all_that_is_said_of_a_server_reaches_its_upstream() -> None:
         timeouts=Timeouts(connect=9, tool=10, request=11, grace=12, ping=13),
         limits=ServerLimits(message_bytes=4096),
         isolation="process",
+        mode="2025-06-18",
     )
     spec = spec_of(told)
     route = spec.route
@@ -116,6 +120,15 @@ def test_all_that_is_said_of_a_server_reaches_its_upstream() -> None:
     )
     assert (settings.backoff.first, settings.backoff.factor, settings.backoff.longest) == (3, 4, 5)
     assert (spec.patience("tools/call"), spec.patience("tools/list"), spec.isolation) == (10, 11, "process")
+    assert settings.mode == "2025-06-18"
+
+
+def test_the_mode_of_a_server_is_the_hosts_unless_it_has_one() -> None:
+    host = ClientSettings(mode="legacy")
+    assert spec_of(BASE, host).settings.mode == "legacy"
+    assert spec_of(replace(BASE, mode="auto"), host).settings.mode == "auto"
+    assert spec_of(BASE).settings.mode == "auto"
+    assert spec_of(replace(BASE, mode=STATELESS_DIALECT.version)).settings.mode == STATELESS_DIALECT.version
 
 
 def test_signing_in_is_asked_for_only_where_it_is_wanted() -> None:
