@@ -79,6 +79,8 @@ class Discovery(NamedTuple):
     welcome: ServerWelcome | None
     error: Exception | None = None
     may_initialize: bool = False
+    ask_again: bool = False
+    """Whether the server speaks the revision that it was asked for, and yet refused the question."""
 
 
 def read_discovery(result: Mapping[str, Any] | None, error: BaseException | None) -> Discovery:
@@ -92,6 +94,8 @@ def read_discovery(result: Mapping[str, Any] | None, error: BaseException | None
     if isinstance(error, PeerError):
         if error.code == ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
             named = _versions(is_object(error.data) and error.data.get("supported"))
+            if STATELESS_DIALECT.version in named:
+                return Discovery(None, initialize_error(error, DISCOVER), ask_again=True)
             return Discovery(None, _no_version(named), not named or any(map(is_handshake_version, named)))
         return Discovery(None, initialize_error(error, DISCOVER), error.code not in _STATELESS_CODES)
     cause: Any = getattr(error, "cause", error)
@@ -116,6 +120,8 @@ def _read_discovered(result: Mapping[str, Any]) -> Discovery:
         return Discovery(None, wrong)
     meta = result.get("_meta")
     info = meta.get(SERVER_INFO_KEY) if is_object(meta) else None
+    if info is None:
+        info = result.get("serverInfo")  # where some servers have it, as in a handshake
     capabilities, instructions = result.get("capabilities"), result.get("instructions")
     welcome = ServerWelcome(
         STATELESS_DIALECT.version,

@@ -25,8 +25,7 @@ from .outgoing_envelope import VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from greenroom.supervision import Pid, Process
-    from greenroom.transports.client.interfaces import ClientWire
+    from greenroom.supervision import Process
 
     from .pending_requests import PendingRequest, RequestTable
     from .server_requests import ServerRequests
@@ -44,7 +43,6 @@ class RoundDue(NamedTuple):
 class OpenRound(NamedTuple):
     """The questions of one reply that are not answered yet, and the answers so far."""
 
-    wire: Pid
     unanswered: dict[str, str]
     """The ids of the questions' processes by key."""
     answers: dict[str, dict[str, Any]]
@@ -67,7 +65,7 @@ class InputRounds:
         self._most = most
         self._open: dict[PendingRequest, OpenRound] = {}
 
-    def begin(self, entry: PendingRequest, result: Mapping[str, Any], wire: ClientWire) -> None:
+    def begin(self, entry: PendingRequest, result: Mapping[str, Any]) -> None:
         """The reply to this request asks for input: ask, and then send the request again."""
         try:
             questions, state = read_input_required(entry.method, result)
@@ -83,19 +81,19 @@ class InputRounds:
             self._retry_later(entry)
             return
         unanswered = {key: f"{entry.id}:{number}" for number, key in enumerate(questions)}
-        self._open[entry] = OpenRound(wire.pid, unanswered, {})
+        self._open[entry] = OpenRound(unanswered, {})
         for key, (method, params) in questions.items():
             if entry not in self._open:
                 return  # an earlier question was refused at once
             question = JsonRpcRequest(unanswered[key], method, params)
-            self._server_requests.ask(question, wire, call, partial(self._on_answer, entry, key, method))
+            self._server_requests.ask(question, call, partial(self._on_answer, entry, key, method))
 
     def drop(self, entry: PendingRequest) -> None:
         """The request is not waited for any more: end the processes of its questions."""
         asked = self._open.pop(entry, None)
         if asked is not None:
             for id in asked.unanswered.values():
-                self._server_requests.withdraw(asked.wire, id)
+                self._server_requests.withdraw(id)
 
     def on_due(self, entry: PendingRequest) -> None:
         """The pause of a request is over."""
@@ -133,11 +131,7 @@ class InputRounds:
         if entry.rounds >= self._most:
             raise BadAnswer(f"the server asks again and again: {entry.method} has had {self._most} rounds")
         assert self._table.envelope is not None
-        declared = self._table.envelope.capabilities
-        for method, params in questions.values():
-            needed = missing_capability(method, params, declared, PeerSide.CLIENT, VERSION)
-            if needed is not None:
-                raise BadAnswer(f"the server asks for {method}, which needs {needed}: this client has not declared it")
+        check_declared(questions, self._table.envelope.capabilities)
 
 
 def read_input_required(
@@ -158,9 +152,22 @@ def read_input_required(
         raise _invalid(method, "its inputRequests is no object")
     if not asked and state is None:
         raise _invalid(method, "it has neither inputRequests nor a requestState")
+    return read_questions(method, asked), state
+
+
+def read_questions(method: str, asked: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The questions by key, each a method and params, in the reply to a request of this method. Raises `BadAnswer`."""
     if len(asked) > MOST_RESPONSES:
         raise _invalid(method, f"it asks {len(asked)} questions at once, more than {MOST_RESPONSES}")
-    return {key: _read_question(method, key, question) for key, question in asked.items()}, state
+    return {key: _read_question(method, key, question) for key, question in asked.items()}
+
+
+def check_declared(questions: Mapping[str, tuple[str, dict[str, Any]]], declared: Mapping[str, Any]) -> None:
+    """Refuse questions that need a capability which this client has not declared. Raises `BadAnswer`."""
+    for method, params in questions.values():
+        needed = missing_capability(method, params, declared, PeerSide.CLIENT, VERSION)
+        if needed is not None:
+            raise BadAnswer(f"the server asks for {method}, which needs {needed}: this client has not declared it")
 
 
 def _read_question(method: str, key: str, question: Any) -> tuple[str, dict[str, Any]]:

@@ -10,19 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.protocol.dialect import dialect_of
-from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY
-from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, RemoteProtocolError
-from greenroom.protocol.input_required import INPUT_REQUIRED
-from greenroom.protocol.jsonrpc import (
-    JsonRpcError,
-    JsonRpcNotification,
-    JsonRpcRequest,
-    JsonRpcResponse,
-    encode_notification,
-    encode_request,
-    encode_result,
-)
+from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, encode_result
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -68,9 +57,10 @@ from greenroom.transports.client.errors import (
     TransportError,
     WireFull,
 )
-from greenroom.transports.client.interfaces import Inbound, InvalidMessage, StreamGap, UnansweredRequest, endpoint_of
+from greenroom.transports.client.interfaces import Inbound, InvalidMessage, StreamGap, UnansweredRequest
 
-from .errors import ClientClosed, InitFailed, InitTimeout, NotReady, RequestLost
+from .connection_opening import ConnectionOpening
+from .errors import ClientClosed, InitTimeout, NotReady, RequestLost
 from .handshake import (
     DISCOVER,
     INITIALIZE,
@@ -79,17 +69,10 @@ from .handshake import (
     InvalidMessageReceived,
     NotificationsDropped,
     RestoreRefused,
-    ToolLeftOut,
-    initialize_error,
-    initialize_params,
     is_final,
-    names_stateless,
-    read_discovery,
-    read_welcome,
 )
 from .input_rounds import InputRounds, RoundDue
 from .interfaces import Phase
-from .outgoing_envelope import OutgoingEnvelope, mirrored_headers, stateless_capabilities
 from .pending_requests import (
     LONGEST,
     InternalRequest,
@@ -100,7 +83,7 @@ from .pending_requests import (
     RetryDue,
 )
 from .server_requests import HandlerReply, HandlerTimeout, NotificationDispatcher, ServerRequests
-from .settings import AUTO
+from .stateless_replies import StatelessReplies
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,17 +127,10 @@ class ServerConnection(GenStatem[Phase]):
         self.dispatcher = NotificationDispatcher(self.process, handler, line)
         self._route = route
         self.rounds = InputRounds(self.process, self.requests, self.server_requests, line.settings.max_rounds)
-        self._initialize_params = initialize_params(line.settings, handler.capabilities())
-        self._envelope = OutgoingEnvelope(
-            line.settings.client_info,
-            stateless_capabilities(self._initialize_params["capabilities"], tasks=line.settings.follow_tasks),
+        self.replies = StatelessReplies(line, self.requests, self.rounds, self._report, self._reopen)
+        self.opening = ConnectionOpening(
+            line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
         )
-        self._endpoint = endpoint_of(route)
-        self._may_discover = line.settings.may_discover and not getattr(route, "old", False)
-        self._asked: set[str] = set()
-        """The methods by which the present attempt has tried to open the connection."""
-        self._opening: InternalRequest | None = None
-        """The request that opens the connection, while it is not answered."""
         self._wire: ClientWire | None = None
         """The wire in use, or in its handshake."""
         self._wires: dict[Pid, ClientWire] = {}
@@ -175,18 +151,13 @@ class ServerConnection(GenStatem[Phase]):
     def init(self) -> Next[Phase]:
         """Take over the line and the requests that it held, and start to connect."""
         process, line = self.process, self.line
-        encode_request(
-            0, "initialize", self._initialize_params
-        )  # settings that cannot be encoded raise here, and not at each attempt
+        self.opening.check()
         register(line.key)
         line.process = process
         line.move(Phase.CONNECTING)
         process.add_exit_waiter(self)
         self.dispatcher.begin()
-        self.requests.on_interim = self._on_interim
-        self.requests.on_refused = self._on_refused
-        if line.era is None:
-            line.era = line.verdicts.of(self._endpoint)
+        self.opening.recall()
         held, line.held = line.held, []
         for pending in held:
             pending.connection = process
@@ -274,13 +245,11 @@ class ServerConnection(GenStatem[Phase]):
     def initializing(self, event: Event) -> Result[Phase]:
         """`server/discover` or `initialize` was sent, and is not answered yet."""
         if type(event) is GenericTimeout and event.name == _PROBE.name:
-            if self._opening is not None and self._opening.method == DISCOVER:
-                self._greet(INITIALIZE)
+            self.opening.on_silence()
             return self._take_transition()
         if type(event) is not StateTimeout:
             return self._common(event)
-        method = INITIALIZE if self._opening is None else self._opening.method
-        text = f"{method}: no answer within {self.settings.init_timeout:g} s"
+        text = f"{self.opening.method}: no answer within {self.settings.init_timeout:g} s"
         times, sample = self._invalid_input
         if times:
             often = f"{times} times" if times > 1 else "once"
@@ -420,12 +389,10 @@ class ServerConnection(GenStatem[Phase]):
         requests = self.requests
         for item in inbound.items:
             if type(item) is JsonRpcResponse or type(item) is JsonRpcError:
-                if item.id is None and self._opening is not None and wire is self._wire and type(item) is JsonRpcError:
-                    item = JsonRpcError(
-                        self._opening.id, item.error
-                    )  # the server could not read the id of the only request that it has
+                if item.id is None and wire is self._wire and self.opening.id is not None:
+                    item = JsonRpcError(self.opening.id, item.error)  # noqa: PLW2901 - the server could not read the id of its only request
                 if type(item) is JsonRpcResponse and wire.is_http and requests.envelope is not None:
-                    self._learn_tool_headers(item, wire.pid)
+                    self.replies.learn_tools(item, wire.pid)
                 entry = requests.on_reply(item, wire.pid)
                 if entry is not None and entry.method not in (INITIALIZE, DISCOVER):
                     self._proven = True
@@ -498,105 +465,19 @@ class ServerConnection(GenStatem[Phase]):
             return self._fail(cause)
         self._wires[wire.pid] = wire
         self._invalid_input = (0, "")
-        self._asked.clear()
-        self.requests.envelope = None
         line.move(Phase.INITIALIZING, line.cause, line.attempts)
         self._pending_transition = Next(Phase.INITIALIZING, After(self.settings.init_timeout, StateTimeout()))
-        known = line.era is not None and not dialect_of(line.era).is_stateless
-        self._greet(DISCOVER if self._may_discover and not (known and self.settings.may_initialize) else INITIALIZE)
+        self.opening.begin(wire)
+        if self.opening.is_probe:
+            self._timer_actions.append(After(self.settings.probe_timeout, _PROBE))
         return self._take_transition()
 
-    def _greet(self, method: str) -> None:
-        """Send the request that opens the connection."""
-        wire = self._wire
-        assert wire is not None
-        self._asked.add(method)
-        if self._opening is not None:  # it was not answered in time
-            self.requests.pop(self._opening.id)
-        if method == DISCOVER:
-            hello = self._internal_request(method, None, self._on_discovered)
-            frame = self._envelope.request(hello.id, method, None)
-            mirrored = mirrored_headers(method, None) if wire.is_http else ()
-            if self.settings.may_initialize and not wire.is_http:
-                self._timer_actions.append(After(self.settings.probe_timeout, _PROBE))
-        else:
-            hello = self._internal_request(method, self._initialize_params, self._on_initialize_result)
-            frame, mirrored = encode_request(hello.id, method, hello.params), ()
-        hello.wire = wire.pid
-        self._opening = self.requests.table[hello.id] = hello
-        try:
-            wire.send(frame, hello.id, mirrored=mirrored)
-        except WireFull as error:
-            self._on_failure(error)
-
-    def _on_discovered(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        """The outcome of `server/discover`."""
-        if self.line.phase is not Phase.INITIALIZING or self._opening is None or self._opening.method != DISCOVER:
-            return
-        self._opening = None
-        found = read_discovery(result, error)
-        if found.welcome is not None:
-            self.requests.envelope = self._envelope
-            self._on_welcome(found.welcome)
-        elif found.may_initialize and self.settings.may_initialize and INITIALIZE not in self._asked:
-            self._greet(INITIALIZE)
-        else:
-            assert found.error is not None
-            self._on_failure(found.error)
-
-    def _on_initialize_result(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
-        """The outcome of `initialize`."""
-        if self.line.phase is not Phase.INITIALIZING or self._opening is None or self._opening.method != INITIALIZE:
-            return
-        self._opening = None
-        wire = self._wire
-        try:
-            if result is None:
-                raise initialize_error(error or InitFailed("no answer"))  # noqa: TRY301 - one way to fail for both
-            welcome = read_welcome(result)
-        except Exception as cause:  # noqa: BLE001 - what `initialize_error` made of it
-            probes = self._is_worth_a_probe(error)
-            if self._may_discover and not isinstance(cause, ConnectFailed):
-                self._forget_era()  # the guess may have been wrong: the next attempt asks
-            if probes:
-                self._greet(DISCOVER)
-            else:
-                self._on_failure(cause)
-            return
-        assert wire is not None
-        wire.on_negotiated(welcome.version)
-        try:
-            wire.send(encode_notification("notifications/initialized"), ordered=True)
-        except WireFull as full:  # the server asks more than it reads
-            self._on_failure(full)
-            return
-        self._on_welcome(welcome, negotiated=True)
-
-    def _is_worth_a_probe(self, error: BaseException | None) -> bool:
-        """Whether a server that refuses `initialize` may answer `server/discover`: it says so, or was not asked."""
-        if not self._may_discover or not isinstance(error, PeerError):
-            return False
-        if DISCOVER not in self._asked:
-            return True
-        asked_again, self._asked = "again" in self._asked, self._asked | {"again"}
-        return names_stateless(error) and not asked_again
-
-    def _forget_era(self) -> None:
-        self.line.era = None
-        self.line.verdicts.forget(self._endpoint)
-
-    def _on_welcome(self, welcome: ServerWelcome, *, negotiated: bool = False) -> None:
+    def _on_welcome(self, welcome: ServerWelcome) -> None:
         """The server has said what it is: the connection is ready."""
-        line, wire = self.line, self._wire
-        assert wire is not None
-        if not negotiated:
-            wire.on_negotiated(welcome.version)
+        line = self.line
         line.welcome = welcome
-        if self.settings.mode == AUTO:  # elsewhere the settings have decided, which says nothing of what else it speaks
-            line.era = welcome.version
-            line.verdicts.learn(self._endpoint, welcome.version)
         line.generation += 1
-        self.requests.wire = wire
+        self.requests.wire = self._wire
         self._proven, self._ready_at, self._missed_pings = False, self.now, 0
         line.move(Phase.READY)
         self._report(HandshakeSucceeded, version=welcome.version, generation=line.generation)
@@ -607,67 +488,18 @@ class ServerConnection(GenStatem[Phase]):
             self._restore()
         self.requests.flush()
 
-    # --- replies of the stateless era
+    def _reopen(self, cause: Exception) -> bool:
+        """The server seems to be of the other era by now: ask it again. Other requests may still be answered on the present wire.
 
-    def _learn_tool_headers(self, item: JsonRpcResponse, wire: Pid) -> None:
-        entry = self.requests.table.get(item.id)
-        if entry is not None and entry.method == "tools/list" and entry.wire == wire:
-            for name, why in self.line.tool_headers.learn(item.result).items():
-                self._report(ToolLeftOut, name=name, why=why)
-
-    def _on_interim(self, entry: PendingRequest, answer: JsonRpcResponse) -> None:
-        """A result that is not complete."""
-        result = answer.result
-        kind = result.get("resultType")
-        if kind == INPUT_REQUIRED and self._wire is not None:
-            self.rounds.begin(entry, result, self._wire)
-        elif kind == "task" and entry.method == "tools/call" and self.settings.follow_tasks:
-            entry.settle(result)
-        else:
-            entry.settle(
-                None,
-                BadAnswer(f"Invalid answer to {entry.method}: its resultType {kind!r:.60} is none that it may have"),
-            )
-
-    def _on_refused(self, entry: PendingRequest, error: PeerError) -> bool:
-        """An error answer. Returns whether the request goes on, since the reason can be mended."""
-        if entry.refused or self._wire is None or self.line.phase is not Phase.READY:
+        Returns False for a connection that speaks one era only.
+        """
+        if not self.opening.may_change:
             return False
-        alone = self.requests.envelope is not None
-        if alone and error.code == ErrorCode.HEADER_MISMATCH and entry.method == "tools/call" and self._wire.is_http:
-            entry.refused += 1
-            self.requests.suspend(entry)
-            self._list_tools_for(entry, None, self.settings.max_pages)
-            return True
-        if not self.settings.may_initialize or not self._may_discover or not _is_of_other_era(error, alone=alone):
-            return False
-        entry.refused += 1
-        self.requests.suspend(entry)
-        entry.suspended = False
-        self._reopen(error)
-        return True
-
-    def _list_tools_for(self, entry: PendingRequest, cursor: str | None, pages: int) -> None:
-        """List the tools again, page by page, and then send a call again whose headers were wrong."""
-
-        def then(result: dict[str, Any] | None, error: BaseException | None) -> None:
-            following = None if result is None else result.get("nextCursor")
-            if isinstance(following, str) and pages > 1:
-                self._list_tools_for(entry, following, pages - 1)
-            elif error is None:
-                self.requests.resume(entry)
-            elif self.requests.table.get(entry.id) is entry:
-                self.requests.end(entry, error)
-
-        params = None if cursor is None else {"cursor": cursor}
-        self.requests.take(self._internal_request("tools/list", params, then))
-
-    def _reopen(self, cause: Exception) -> None:
-        """The server seems to be of the other era by now: ask it again. Other requests may still be answered on the present wire."""
-        self._forget_era()
+        self.opening.forget()
         self._wire = self.requests.wire = None
         self.line.move(Phase.CONNECTING, cause)
         self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
+        return True
 
     def _restore(self) -> None:
         """Ask again for what an earlier session had: the log level and the subscriptions."""
@@ -698,12 +530,9 @@ class ServerConnection(GenStatem[Phase]):
         line, settings = self.line, self.settings
         now = self.now
         was_ready = line.phase is Phase.READY
-        opening, self._opening = self._opening, None
-        if opening is not None and self._asked == {opening.method} and not isinstance(cause, ConnectFailed):
-            if opening.method == DISCOVER and self._died_of_probe(cause):
-                return
-            if opening.method == INITIALIZE and self._may_discover:
-                self._forget_era()
+        if not was_ready and self.opening.on_failure(cause):
+            self._open_anew(cause)
+            return
         if self._ready_at is not None and now - self._ready_at >= settings.backoff.quiet:
             self._failures = 0
         self._failures += 1
@@ -735,20 +564,13 @@ class ServerConnection(GenStatem[Phase]):
                 self._end(wire, cause)
         self.requests.refuse()
 
-    def _died_of_probe(self, cause: Exception) -> bool:
-        """Try `initialize` at once with a new process, where the old one has ended at `server/discover`; it is no failed attempt."""
-        wire, line = self._wire, self.line
-        if wire is None or wire.is_http or not self.settings.may_initialize or line.era is not None:
-            return False
-        if isinstance(cause, WireFull):
-            return False
-        self._wire = None
-        line.era = self.settings.handshake_version
-        line.move(Phase.CONNECTING, cause, line.attempts)
+    def _open_anew(self, cause: Exception) -> None:
+        """Make another attempt at once, which is not for a failure."""
+        wire, self._wire = self._wire, None
+        self.line.move(Phase.CONNECTING, cause, self.line.attempts)
         self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
-        if wire.pid in self._wires:
+        if wire is not None and wire.pid in self._wires:
             self._end(wire, cause)
-        return True
 
     def _end(self, wire: ClientWire, cause: Exception) -> None:
         """End a wire that failed; the requests under way on it are lost."""
@@ -787,7 +609,7 @@ class ServerConnection(GenStatem[Phase]):
             self.requests.envelope is not None
             and wire is self._wire
             and self.line.phase is Phase.READY
-            and self.settings.may_initialize
+            and self.opening.may_change
             and isinstance(error, HttpError)
             and error.status in _LEGACY_STATUSES
         )
@@ -831,13 +653,6 @@ class ServerConnection(GenStatem[Phase]):
         if not isinstance(error, RequestLost):  # an error is an answer too: the server is alive
             self._missed_pings = 0
             self._ping_later()
-
-
-def _is_of_other_era(error: PeerError, *, alone: bool) -> bool:
-    """Whether this error answer is one of a server of the other era, to a request that it did not execute."""
-    if alone:
-        return error.code in (ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, ErrorCode.INVALID_REQUEST)
-    return names_stateless(error) or (error.code == ErrorCode.INVALID_PARAMS and PROTOCOL_VERSION_KEY in error.message)
 
 
 def _connection_lost(reason: ExitReason) -> ConnectionLost:

@@ -55,12 +55,14 @@ class ServerRequest:
 
     __slots__ = ("_connection", "_replied", "id", "key", "method", "tell", "timer", "wire", "worker")
 
-    def __init__(self, connection: Process, wire: ClientWire, request: JsonRpcRequest, tell: TellAnswer | None) -> None:
-        """`wire` is where the request came from, and where its reply goes, unless `tell` gets the answer."""
+    def __init__(
+        self, connection: Process, wire: ClientWire | None, request: JsonRpcRequest, tell: TellAnswer | None
+    ) -> None:
+        """`wire` is where the request came from, and where its reply goes; a question has none, and `tell` gets the answer."""
         self._connection = connection
         self.wire = wire
         self.id: RequestId = request.id
-        self.key = wire.pid, id_key(request.id), tell is not None
+        self.key = (connection if wire is None else wire).pid, id_key(request.id)
         self.method = request.method
         self.tell = tell
         self.worker: Process | None = None
@@ -92,7 +94,7 @@ class ServerRequests:
         self._connection = connection
         self._handler = handler
         self._settings = settings
-        self._open: dict[tuple[Pid, RequestId | bytes, bool], ServerRequest] = {}
+        self._open: dict[tuple[Pid, RequestId | bytes], ServerRequest] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -102,9 +104,9 @@ class ServerRequests:
         refusal = self._start(ServerRequest(self._connection, wire, request, None), request, None)
         return None if refusal is None else encode_error(request.id, refusal)
 
-    def ask(self, question: JsonRpcRequest, wire: ClientWire, call: AskingCall, tell: TellAnswer) -> None:
+    def ask(self, question: JsonRpcRequest, call: AskingCall, tell: TellAnswer) -> None:
         """Start a worker for a question that came in the reply to `call`. `tell` is called once, with the answer or the error."""
-        refusal = self._start(ServerRequest(self._connection, wire, question, tell), question, call)
+        refusal = self._start(ServerRequest(self._connection, None, question, tell), question, call)
         if refusal is not None:
             tell(None, refusal)
 
@@ -163,20 +165,20 @@ class ServerRequests:
 
     def cancel(self, wire: Pid, id: Any) -> None:
         """The server cancelled the request: end its worker, and send no reply."""
-        server_request = self._open.get((wire, id_key(id), False)) if isinstance(id, str | int) else None
+        server_request = self._open.get((wire, id_key(id))) if isinstance(id, str | int) else None
         if server_request is not None:
             self._drop(server_request)
 
-    def withdraw(self, wire: Pid, id: RequestId) -> None:
+    def withdraw(self, id: RequestId) -> None:
         """The answer to this question is not wanted any more: end its worker."""
-        server_request = self._open.get((wire, id_key(id), True))
+        server_request = self._open.get((self._connection.pid, id_key(id)))
         if server_request is not None:
             self._drop(server_request)
 
     def abandon(self, wire: Pid | None = None) -> None:
         """Drop the requests of a wire that has ended, or all."""
         for server_request in tuple(self._open.values()):
-            if wire is None or (server_request.wire.pid == wire and server_request.tell is None):
+            if wire is None or (server_request.wire is not None and server_request.wire.pid == wire):
                 self._drop(server_request)
 
     def _has(self, server_request: ServerRequest) -> bool:

@@ -1,0 +1,114 @@
+"""`StatelessReplies`: replies that do not settle their request: questions, tasks, and refusals that this client can mend.
+
+A refusal for a wrong header is answered by listing the tools again, and one that only a server of the other era gives by opening the connection
+anew. Each is tried once for a request, which then has a new id; nothing was done before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY
+from greenroom.protocol.errors import BadAnswer, ErrorCode
+from greenroom.protocol.input_required import INPUT_REQUIRED
+
+from .handshake import ToolLeftOut, names_stateless
+from .interfaces import Phase
+from .pending_requests import InternalRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from greenroom.protocol.errors import PeerError
+    from greenroom.protocol.jsonrpc import JsonRpcResponse
+    from greenroom.supervision import Pid
+
+    from .connection_line import ConnectionLine
+    from .input_rounds import InputRounds
+    from .pending_requests import PendingRequest, RequestTable
+
+TASK: Final = "task"
+"""The `resultType` of a result that is a task."""
+
+
+class StatelessReplies:
+    """The replies of one connection that need more than to be handed to their caller."""
+
+    def __init__(
+        self,
+        line: ConnectionLine,
+        requests: RequestTable,
+        rounds: InputRounds,
+        report: Callable[..., None],
+        reopen: Callable[[Exception], bool],
+    ) -> None:
+        """`report` emits a report of the connection; `reopen` opens it anew, and returns False where that could not change the era."""
+        self._line = line
+        self._requests = requests
+        self._rounds = rounds
+        self._report = report
+        self._reopen = reopen
+        requests.on_interim = self.on_interim
+        requests.on_refused = self.on_refused
+
+    def learn_tools(self, answer: JsonRpcResponse, wire: Pid) -> None:
+        """Take from a list of tools what the headers of their calls need, and leave out the tools whose headers cannot be written."""
+        entry = self._requests.table.get(answer.id)
+        if entry is not None and entry.method == "tools/list" and entry.wire == wire:
+            for name, why in self._line.tool_headers.learn(answer.result).items():
+                self._report(ToolLeftOut, name=name, why=why)
+
+    def on_interim(self, entry: PendingRequest, answer: JsonRpcResponse) -> None:
+        """A result that is not complete."""
+        result = answer.result
+        kind = result.get("resultType")
+        if kind == INPUT_REQUIRED:
+            self._rounds.begin(entry, result)
+        elif kind == TASK and entry.method == "tools/call" and self._line.settings.follow_tasks:
+            entry.settle(result)
+        else:
+            wrong = f"Invalid answer to {entry.method}: its resultType {kind!r:.60} is none that it may have"
+            entry.settle(None, BadAnswer(wrong))
+
+    def on_refused(self, entry: PendingRequest, error: PeerError) -> bool:
+        """An error answer. Returns whether the request goes on, since the reason can be mended."""
+        requests = self._requests
+        if entry.refused or self._line.phase is not Phase.READY or type(entry) is InternalRequest:
+            return False
+        alone = requests.envelope is not None
+        if alone and error.code == ErrorCode.HEADER_MISMATCH and entry.method == "tools/call":
+            entry.refused += 1
+            requests.suspend(entry)
+            self._list_tools_for(entry, None, self._line.settings.max_pages)
+            return True
+        if not _is_of_other_era(error, alone=alone) or not self._reopen(error):
+            return False
+        entry.refused += 1
+        requests.send_again(entry)
+        return True
+
+    def _list_tools_for(self, entry: PendingRequest, cursor: str | None, pages: int) -> None:
+        """List the tools again, page by page, and then send a call again whose headers were wrong."""
+
+        def then(result: dict[str, Any] | None, error: BaseException | None) -> None:
+            following = None if result is None else result.get("nextCursor")
+            if self._requests.table.get(entry.id) is not entry:
+                return
+            if isinstance(following, str) and pages > 1:
+                self._list_tools_for(entry, following, pages - 1)
+            elif error is None:
+                self._requests.resume(entry)
+            else:
+                self._requests.end(entry, error)
+
+        line = self._line
+        assert line.process is not None
+        params = None if cursor is None else {"cursor": cursor}
+        self._requests.take(InternalRequest(line.process.node.loop, next(line.ids), "tools/list", params, then))
+
+
+def _is_of_other_era(error: PeerError, *, alone: bool) -> bool:
+    """Whether this error answer is one of a server of the other era, to a request that it did not execute."""
+    if alone:
+        return error.code in (ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, ErrorCode.INVALID_REQUEST)
+    return names_stateless(error) or (error.code == ErrorCode.INVALID_PARAMS and PROTOCOL_VERSION_KEY in error.message)
