@@ -36,10 +36,12 @@ from greenroom.supervision import (
 from .client_handler import ClientHandler
 from .era_verdicts import PROCESS_VERDICTS
 from .errors import ClientClosed, InitTimeout, NotReady, RequestTimeout, Unavailable
+from .followed_tasks import TaskRecords
 from .interfaces import Phase, Status
 from .notification_readers import NotificationReader, NotificationReaders
 from .outgoing_envelope import ToolHeaders
-from .pending_requests import PendingRequest, parked
+from .pending_requests import PendingRequest
+from .request_table import parked
 from .server_connection import ServerConnection
 from .settings import ClientSettings
 
@@ -101,6 +103,8 @@ class ConnectionLine:
         self.tools_changed: Callable[[], object] | None = None
         """Called as soon as the server announces a changed tool list; a queued notification would arrive after the next call has begun."""
         self.readers = NotificationReaders(self.settings.max_updates)
+        self.tasks = TaskRecords(self.readers)
+        """The server's tasks that are followed, or were."""
         self._steady: Status | None = None
         """The status object while the connection is ready. It does not change then, and every call reads it, so it is made once."""
         self._changes = 0

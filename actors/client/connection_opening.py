@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from .connection_line import ConnectionLine
     from .interfaces import ServerWelcome
-    from .pending_requests import RequestTable
+    from .request_table import RequestTable
 
 _MOST_QUESTIONS = 2
 """How often one attempt sends `server/discover`: once more where the answer names a revision of ours."""

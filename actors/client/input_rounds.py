@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Process
 
-    from .pending_requests import PendingRequest, RequestTable
+    from .pending_requests import PendingRequest
+    from .request_table import RequestTable
     from .server_requests import ServerRequests
 
 _PAUSES: Final = Backoff(first=0.1, longest=5.0)

@@ -1,6 +1,7 @@
 """Readers of a server's notifications: bounded queues that belong to the line, and so outlive the connection's process.
 
-Notifications that a reader does not take in time are dropped, oldest first, and replaced by one gap.
+Notifications that a reader does not take in time are dropped, oldest first, and replaced by one gap. In the stateless era a connection listens to what
+its readers want: see `listening`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from types import TracebackType
+
+    from .listening import Listening
 
 GAP: Final = ServerNotification("", {})
 UPDATED: Final = "notifications/resources/updated"
@@ -37,6 +40,10 @@ class NotificationReaders:
         """The resources that are subscribed to at the server."""
         self.locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock for each resource: subscribe and unsubscribe requests must not overtake each other."""
+        self.followed_tasks: dict[str, int] = {}
+        """Tasks by id whose changes are wanted, and by how many followers."""
+        self.listening: Listening | None = None
+        """What the connection listens to, while its process runs."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Add a notification to the queues of its readers."""
@@ -58,6 +65,28 @@ class NotificationReaders:
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
                 reader.add(GAP)
+
+    def follow_task(self, id: str) -> None:
+        """Listen to changes of a task, which then come as `notifications/tasks`, where the server announces them."""
+        self.followed_tasks[id] = self.followed_tasks.get(id, 0) + 1
+        self.wish_changed()
+
+    def unfollow_task(self, id: str) -> None:
+        """Take back one `follow_task`."""
+        followers = self.followed_tasks.pop(id, 0)
+        if followers > 1:
+            self.followed_tasks[id] = followers - 1
+        self.wish_changed()
+
+    def wish_changed(self) -> None:
+        """Other notifications are wanted than before."""
+        if self.listening is not None:
+            self.listening.wake()
+
+    async def until_heard(self, methods: tuple[str, ...]) -> None:
+        """Wait until the server announces these notifications, or all; at once where it does so without being asked, or does not."""
+        if self.listening is not None:
+            await self.listening.until_heard(methods)
 
     def end(self) -> None:
         """End all readers after their queued notifications."""
@@ -97,6 +126,7 @@ class NotificationReader:
         self._ended = self._readers.over
         for table, name in self._tables:
             table.setdefault(name, {})[self] = None
+        self._readers.wish_changed()
         if self._enter is not None:
             try:
                 await self._enter()
@@ -120,6 +150,7 @@ class NotificationReader:
                 kept.pop(self, None)
                 if not kept:
                     del table[name]
+        self._readers.wish_changed()
 
     def add(self, notification: ServerNotification) -> None:
         """Append a notification or a gap; in a full queue the oldest ones become one gap."""

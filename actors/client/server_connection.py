@@ -61,6 +61,7 @@ from greenroom.transports.client.interfaces import Inbound, InvalidMessage, Stre
 
 from .connection_opening import ConnectionOpening
 from .errors import ClientClosed, InitTimeout, NotReady, RequestLost
+from .followed_tasks import FollowedTasks, TaskReport
 from .handshake import (
     DISCOVER,
     INITIALIZE,
@@ -73,15 +74,8 @@ from .handshake import (
 )
 from .input_rounds import InputRounds, RoundDue
 from .interfaces import Phase
-from .pending_requests import (
-    LONGEST,
-    InternalRequest,
-    PendingRequest,
-    ReadyTimeout,
-    RequestTable,
-    RequestWithdrawn,
-    RetryDue,
-)
+from .pending_requests import InternalRequest, PendingRequest, RequestWithdrawn
+from .request_table import LONGEST, ReadyTimeout, RequestTable, RetryDue
 from .server_requests import HandlerReply, HandlerTimeout, NotificationDispatcher, ServerRequests
 from .stateless_replies import StatelessReplies
 
@@ -127,7 +121,8 @@ class ServerConnection(GenStatem[Phase]):
         self.dispatcher = NotificationDispatcher(self.process, handler, line)
         self._route = route
         self.rounds = InputRounds(self.process, self.requests, self.server_requests, line.settings.max_rounds)
-        self.replies = StatelessReplies(line, self.requests, self.rounds, self._report, self._reopen)
+        self.tasks = FollowedTasks(self.process, line, self.requests, self.server_requests)
+        self.replies = StatelessReplies(line, self.requests, self.rounds, self.tasks, self._report, self._reopen)
         self.opening = ConnectionOpening(
             line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
         )
@@ -162,6 +157,7 @@ class ServerConnection(GenStatem[Phase]):
         for pending in held:
             pending.connection = process
             self.requests.take(pending)
+        self.tasks.resume()
         return Next(Phase.CONNECTING, NextEvent(Internal()))
 
     def on_exit(self, reason: ExitReason) -> None:
@@ -172,6 +168,7 @@ class ServerConnection(GenStatem[Phase]):
             line.move(Phase.CLOSED)
         else:
             line.move(Phase.CONNECTING if line.supervised else Phase.CLOSED, _connection_lost(reason))
+            self.tasks.hand_over()
         self._settle_all(reason)  # after `move`: a handshake that ends here is not a failed attempt
         self._pass_on(reason)
 
@@ -328,6 +325,7 @@ class ServerConnection(GenStatem[Phase]):
         elif kind is RequestWithdrawn:
             self.requests.on_withdrawn(message, self._wires)
             self.rounds.drop(message.request)
+            self.tasks.drop(message.request)
             self._release(message.request.wire)
         elif kind is HandlerReply:
             self._answer(message.request.wire, self.server_requests.on_reply(message))
@@ -342,6 +340,8 @@ class ServerConnection(GenStatem[Phase]):
             self.requests.on_retry_due(message.request)
         elif kind is ReadyTimeout:
             self.requests.on_ready_timeout(message.request)
+        elif kind is TaskReport:
+            self.tasks.on_report(message)
         elif kind is RoundDue:
             self.rounds.on_due(message.request)
         elif kind is WireCloseTimeout:
@@ -375,6 +375,7 @@ class ServerConnection(GenStatem[Phase]):
     def _wind_up(self, reason: ExitReason) -> None:
         if self.line.phase is not Phase.CLOSING:
             self.line.move(Phase.CLOSING)  # first: a handshake that is broken off now is not a failed attempt
+            self.tasks.abandon()
             self._settle_all(reason)
             self.server_requests.abandon()
             for pid in self._wires:
@@ -394,6 +395,8 @@ class ServerConnection(GenStatem[Phase]):
                 if type(item) is JsonRpcResponse and wire.is_http and requests.envelope is not None:
                     self.replies.learn_tools(item, wire.pid)
                 entry = requests.on_reply(item, wire.pid)
+                if entry is None and type(item) is JsonRpcResponse:
+                    self.tasks.on_stray(item.result)
                 if entry is not None and entry.method not in (INITIALIZE, DISCOVER):
                     self._proven = True
                     if entry.method == "logging/setLevel" and type(item) is JsonRpcResponse:
@@ -432,6 +435,8 @@ class ServerConnection(GenStatem[Phase]):
             self.requests.on_progress(params)
         elif method == "notifications/tasks/status":
             self.requests.on_task_status(params)
+        elif method == "notifications/tasks":
+            self.tasks.on_notification(params)
         elif method == "notifications/cancelled":
             self.server_requests.cancel(wire.pid, params.get("requestId"))
         elif method == "notifications/tools/list_changed" and self.line.tools_changed is not None:

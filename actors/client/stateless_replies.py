@@ -6,12 +6,13 @@ anew. Each is tried once for a request, which then has a new id; nothing was don
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import BadAnswer, ErrorCode
 from greenroom.protocol.input_required import INPUT_REQUIRED
 
+from .followed_tasks import TASK
 from .handshake import ToolLeftOut, names_stateless
 from .interfaces import Phase
 from .pending_requests import InternalRequest
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
 
     from .connection_line import ConnectionLine
+    from .followed_tasks import FollowedTasks
     from .input_rounds import InputRounds
-    from .pending_requests import PendingRequest, RequestTable
-
-TASK: Final = "task"
-"""The `resultType` of a result that is a task."""
+    from .pending_requests import PendingRequest
+    from .request_table import RequestTable
 
 
 class StatelessReplies:
@@ -39,6 +39,7 @@ class StatelessReplies:
         line: ConnectionLine,
         requests: RequestTable,
         rounds: InputRounds,
+        tasks: FollowedTasks,
         report: Callable[..., None],
         reopen: Callable[[Exception], bool],
     ) -> None:
@@ -46,6 +47,7 @@ class StatelessReplies:
         self._line = line
         self._requests = requests
         self._rounds = rounds
+        self._tasks = tasks
         self._report = report
         self._reopen = reopen
         requests.on_interim = self.on_interim
@@ -65,7 +67,7 @@ class StatelessReplies:
         if kind == INPUT_REQUIRED:
             self._rounds.begin(entry, result)
         elif kind == TASK and entry.method == "tools/call" and self._line.settings.follow_tasks:
-            entry.settle(result)
+            self._tasks.begin(entry, result)
         else:
             wrong = f"Invalid answer to {entry.method}: its resultType {kind!r:.60} is none that it may have"
             entry.settle(None, BadAnswer(wrong))

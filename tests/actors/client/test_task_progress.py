@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Client, Context, Server
-from greenroom.actors.client import pending_requests
+from greenroom.actors.client import request_table
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
@@ -62,7 +62,7 @@ async def test_a_task_that_was_cancelled_is_followed_no_more() -> None:
 
 
 async def test_so_many_tasks_are_followed_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_requests, "FOLLOWED", 2)
+    monkeypatch.setattr(request_table, "FOLLOWED", 2)
     told: list[list[float]] = [[], [], []]
     async with Client(server_of()) as client:
         replies = [await client.call_tool("job", task=True, on_progress=partial(kept, each)) for each in told]

@@ -1,0 +1,480 @@
+"""`RequestTable`: the requests of one connection, by id and by progress token. `wire` is set while requests may be sent."""
+
+from __future__ import annotations
+
+import math
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+
+from greenroom.protocol.errors import BadAnswer, LocalProtocolError
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_notification, encode_request
+from greenroom.protocol.methods import PeerSide, missing_capability
+from greenroom.supervision import Backoff, send_after
+from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
+
+from .errors import (
+    ClientClosed,
+    InitFailed,
+    InitTimeout,
+    NotReady,
+    Parked,
+    RequestLost,
+    Unavailable,
+    Unsupported,
+    request_lost,
+)
+from .handshake import DISCOVER
+from .interfaces import Phase, Progress
+from .outgoing_envelope import mirrored_headers
+from .pending_requests import PendingRequest, RequestWithdrawn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.protocol.errors import PeerError, RemoteProtocolError
+    from greenroom.protocol.jsonrpc import RequestId
+    from greenroom.supervision import Pid
+    from greenroom.transports.client.interfaces import ClientWire
+
+    from .connection_line import ConnectionLine
+    from .errors import ClientError
+    from .outgoing_envelope import OutgoingEnvelope
+
+_SUBSCRIPTIONS: Final = frozenset(("resources/subscribe", "resources/unsubscribe"))
+COMPLETE: Final = "complete"
+"""The `resultType` of a result that is the last one. In the handshake era no result says so."""
+RESENDS: Final = 1
+"""How often a lost request is sent again."""
+HOLDS: Final = 8
+"""How often a request is sent again after retry-later errors."""
+_TOO_MANY: Final = 429
+LONGEST: Final = 60.0
+"""The longest pause in seconds before another handshake, also when the server asks for more."""
+_PAUSES: Final = Backoff(first=1.0, longest=LONGEST)
+"""The pauses after a retry-later error that names no time."""
+_SPREAD: Final = 0.25
+"""Jitter: the part by which a pause may be longer, so that requests refused together do not return together."""
+
+
+FOLLOWED: Final = 256
+"""How many tasks of one connection are followed at once; the oldest is dropped first."""
+_ABOUT_A_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+class RetryDue(NamedTuple):
+    """To the connection: the pause of a request that the server put off is over."""
+
+    request: PendingRequest
+
+
+class ReadyTimeout(NamedTuple):
+    """To the connection: a request has waited for the handshake as long as `patience` allows."""
+
+    request: PendingRequest
+
+
+class RequestTable:
+    """The requests of one connection, by id and by progress token."""
+
+    def __init__(self, line: ConnectionLine) -> None:
+        self._line = line
+        self.table: dict[RequestId, PendingRequest] = {}
+        self.tokens: dict[str | int, PendingRequest] = {}
+        self.wire: ClientWire | None = None
+        self._followed: dict[str, PendingRequest] = {}
+        """Tasks by id whose progress goes to the call that they were made of."""
+        self.envelope: OutgoingEnvelope | None = None
+        """What each request says of this client, while the connection is of the stateless era."""
+        self.on_interim: Callable[[PendingRequest, JsonRpcResponse], object] | None = None
+        """Called with a result of that era that is not complete, for a request that is not settled."""
+        self.on_refused: Callable[[PendingRequest, PeerError], bool] | None = None
+        """Called with an error answer. Returns whether the request goes on."""
+        self.on_subscription: Callable[[PendingRequest], bool] | None = None
+        """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
+        self.strays = 0
+        """Replies that no request waits for: late, duplicate, or with an unknown id."""
+        self._needs: dict[str, str | None] = {}
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def waiting_on(self, wire: Pid) -> bool:
+        """Whether any request is under way on this wire."""
+        return any(entry.wire == wire and not entry.open_ended for entry in self.table.values())
+
+    # --- outgoing
+
+    def take(self, entry: PendingRequest) -> None:
+        """Send the request, hold it, or refuse it."""
+        if entry.settled:
+            return
+        error = self.refusal(entry)
+        if error is None and len(self.table) >= self._line.settings.max_pending and not self._has_room(entry):
+            full = WireFull(f"{len(self.table)} requests are under way already")
+            error = RequestLost(entry.method, full, maybe_done=False)
+        if error is not None:
+            entry.connection = None
+            entry.settle(None, error)
+        else:
+            self.table[entry.id] = entry
+            self._proceed(entry)
+
+    def _has_room(self, entry: PendingRequest) -> bool:
+        return (
+            entry.open_ended
+            or sum(not each.open_ended for each in self.table.values()) < self._line.settings.max_pending
+        )
+
+    def _proceed(self, entry: PendingRequest) -> None:
+        if self.wire is not None:
+            self.send(entry)
+        else:
+            self._limit_wait(entry)
+
+    def _limit_wait(self, entry: PendingRequest) -> None:
+        """Bound how long a held request waits for the server to be ready."""
+        patience, process = self._line.patience, self._line.process
+        if patience is None or process is None or type(entry) is not PendingRequest:
+            return
+        if entry.deadline is None or entry.deadline > process.node.loop.time() + patience:
+            send_after(patience, process.pid, ReadyTimeout(entry))
+
+    def on_ready_timeout(self, entry: PendingRequest) -> None:
+        """Fail a request that waited too long; a no-op when it was sent meanwhile."""
+        line = self._line
+        if self.table.get(entry.id) is not entry or entry.wire is not None or self.wire is not None:
+            return
+        if entry.held < 0 or entry.suspended:
+            return
+        assert line.patience is not None
+        slow = InitTimeout(f"it is still {line.phase.value} after {line.patience:g} s")
+        self.end(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
+
+    def refusal(self, entry: PendingRequest) -> ClientError | None:
+        """The error for a request that can neither be sent nor wait in the present phase; None if it can."""
+        line = self._line
+        phase = line.phase
+        if self.wire is not None:
+            return None
+        if phase is Phase.PARKED:
+            return parked(line)
+        if phase in (Phase.CLOSING, Phase.CLOSED):
+            return ClientClosed("the client is closed")
+        if not entry.waits:
+            return NotReady(f"{line.name} is {phase.value}")
+        too_late = line.retry_at is not None and entry.deadline is not None and entry.deadline < line.retry_at
+        if line.gone or too_late:
+            return Unavailable(line.name, line.cause, line.status.retry_in)
+        return None
+
+    def send(self, entry: PendingRequest) -> None:
+        """Send the request on the wire, which must be ready."""
+        wire = self.wire
+        assert wire is not None
+        if self.envelope is not None:
+            self._send_enveloped(entry, wire, self.envelope)
+            return
+        method, params = entry.method, entry.params
+        try:
+            need = self._needs[method] if params is None or "task" not in params else self._need(method, params)
+        except KeyError:
+            need = self._needs[method] = self._need(method, {})
+        if need is not None:
+            self.end(entry, Unsupported(method, need))
+            return
+        if entry.token is not None:
+            if not self._take_token(entry):
+                return
+            meta = dict((params or {}).get("_meta") or {})
+            params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
+        try:
+            frame = encode_request(entry.id, method, params)
+            wire.send(frame, entry.id)
+        except LocalProtocolError as error:
+            self.end(entry, error)
+        except WireFull as error:
+            self.end(entry, RequestLost(method, error, maybe_done=False))
+        else:
+            entry.wire = wire.pid
+
+    def _take_token(self, entry: PendingRequest) -> bool:
+        """Register the request for its progress. False, and it has failed, if another request has the token."""
+        assert entry.token is not None
+        if self.tokens.setdefault(entry.token, entry) is entry:
+            return True
+        self.end(entry, LocalProtocolError(f"the progress token {entry.token!r} is in use by another request"))
+        return False
+
+    def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
+        """Send a request that stands alone."""
+        line, method, params = self._line, entry.method, entry.params
+        if method == "ping":
+            method = DISCOVER  # it has no ping, and every server answers this
+        elif method == "logging/setLevel":
+            line.level = (params or {}).get("level")  # each later request names it
+            self.pop(entry.id)
+            entry.settle({})
+            return
+        try:
+            need = self._needs[method]
+        except KeyError:
+            need = self._needs[method] = self._need(method, {})
+        if need is not None:
+            self.end(entry, Unsupported(method, need))
+            return
+        if method in _SUBSCRIPTIONS and self.on_subscription is not None and self.on_subscription(entry):
+            return
+        if entry.token is not None and not self._take_token(entry):
+            return
+        try:
+            frame = envelope.request(entry.id, method, params, token=entry.token, level=line.level, more=entry.retry)
+            if wire.is_http:
+                plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
+                wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
+            else:
+                wire.send(frame, entry.id)
+        except LocalProtocolError as error:
+            self.end(entry, error)
+        except WireFull as error:
+            self.end(entry, RequestLost(method, error, maybe_done=False))
+        else:
+            entry.wire = wire.pid
+
+    def suspend(self, entry: PendingRequest) -> None:
+        """Keep a request that was answered, under a new id, until it is resumed."""
+        line = self._line
+        entry.id = next(line.ids)
+        entry.wire = None
+        entry.suspended = True
+        entry.connection = line.process
+        self.table[entry.id] = entry
+
+    def resume(self, entry: PendingRequest) -> None:
+        """Send a suspended request again, unless it has ended meanwhile."""
+        if self.table.get(entry.id) is entry and entry.suspended:
+            entry.suspended = False
+            self._again(entry)
+
+    def send_again(self, entry: PendingRequest) -> None:
+        """Send a request that was refused before anything was done, under a new id."""
+        self.suspend(entry)
+        self.resume(entry)
+
+    def _need(self, method: str, params: Mapping[str, Any]) -> str | None:
+        welcome = self._line.welcome
+        return (
+            None
+            if welcome is None
+            else missing_capability(method, params, welcome.capabilities, PeerSide.SERVER, welcome.version)
+        )
+
+    def flush(self) -> None:
+        """Send all held requests, in the order in which they were made."""
+        self._needs.clear()
+        waiting = [
+            entry for entry in self.table.values() if entry.wire is None and entry.held >= 0 and not entry.suspended
+        ]
+        for entry in sorted(waiting, key=attrgetter("id")):
+            self.send(entry)
+
+    # --- incoming
+
+    def on_reply(self, answer: JsonRpcResponse | JsonRpcError, wire: Pid) -> PendingRequest | None:
+        """Settle the request of this reply. Returns that request, if it was still open."""
+        entry = self._pop_from(wire, answer.id)
+        if entry is None:
+            self.strays += 1
+            return None
+        if isinstance(answer, JsonRpcResponse):
+            kind = answer.result.get("resultType", COMPLETE) if self.envelope is not None else COMPLETE
+            if kind != COMPLETE and self.on_interim is not None and not entry.settled:
+                self.on_interim(entry, answer)
+                return entry
+        elif self.on_refused is not None and not entry.settled and self.on_refused(entry, answer.error):
+            return entry
+        self._look_for_task(entry, answer)
+        if not (
+            entry.settle(answer.result) if isinstance(answer, JsonRpcResponse) else entry.settle(None, answer.error)
+        ):
+            self.strays += 1
+            return None
+        return entry
+
+    def _look_for_task(self, entry: PendingRequest, answer: JsonRpcResponse | JsonRpcError) -> None:
+        """Keep a call's progress token for as long as the task lives that the server made of the call."""
+        if type(entry) is not PendingRequest or entry.params is None:
+            return
+        if entry.method in _ABOUT_A_TASK:
+            if isinstance(answer, JsonRpcError) or entry.method == "tasks/result" or _has_ended(answer.result):
+                self._unfollow(entry.params.get("taskId"))
+        elif entry.token is not None and "task" in entry.params and isinstance(answer, JsonRpcResponse):
+            task: Any = answer.result.get("task")
+            about: dict[str, Any] = task if isinstance(task, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+            id = about.get("taskId")
+            if isinstance(id, str) and not _has_ended(about):
+                entry.task = id
+                _ = self.tokens.setdefault(entry.token, entry)
+                self._followed[id] = entry
+                if len(self._followed) > FOLLOWED:
+                    self._unfollow(next(iter(self._followed)))
+
+    def on_task_status(self, params: Mapping[str, Any]) -> None:
+        """A task's status changed: stop following it when it has ended."""
+        if _has_ended(params):
+            self._unfollow(params.get("taskId"))
+
+    def _unfollow(self, task: object) -> None:
+        entry = self._followed.pop(task, None) if isinstance(task, str) else None
+        if entry is not None:
+            if entry.token is not None and self.tokens.get(entry.token) is entry:
+                del self.tokens[entry.token]
+            entry.task_over()
+
+    def on_broken_reply(self, error: RemoteProtocolError, wire: Pid) -> None:
+        """Settle the request of an invalid reply: no other one will come."""
+        entry = self._pop_from(wire, error.response_to)
+        if entry is not None:
+            entry.settle(None, BadAnswer(f"Invalid answer to {entry.method}: {error.message}"))
+
+    def on_progress(self, params: Mapping[str, Any]) -> None:
+        """Pass a progress notification to its request."""
+        token, done, total = params.get("progressToken"), params.get("progress"), params.get("total")
+        entry = self.tokens.get(token) if isinstance(token, str | int) else None
+        if entry is None or not _is_number(done):
+            return
+        text = params.get("message")
+        entry.tell(Progress(done, total if _is_number(total) else None, text if isinstance(text, str) else None))
+
+    # --- the end
+
+    def pop(self, id: RequestId) -> PendingRequest | None:
+        """Remove the request from the table."""
+        entry = self.table.pop(id, None)
+        if entry is not None:
+            entry.connection = None
+            if entry.token is not None and self.tokens.get(entry.token) is entry:
+                del self.tokens[entry.token]
+        return entry
+
+    def _pop_from(self, wire: Pid, id: RequestId | None) -> PendingRequest | None:
+        """The same, if the request was sent on that wire: ids are easily guessed, and a held request was not sent at all."""
+        entry = None if id is None else self.table.get(id)
+        return self.pop(entry.id) if entry is not None and entry.wire == wire else None
+
+    def end(self, entry: PendingRequest, error: BaseException) -> None:
+        """Remove the request, and settle it with this error."""
+        self.pop(entry.id)
+        entry.settle(None, error)
+
+    def on_withdrawn(self, message: RequestWithdrawn, wires: Mapping[Pid, ClientWire]) -> None:
+        """The caller stopped waiting: notify the server, if the request may have reached it."""
+        entry = message.request
+        if self.table.get(entry.id) is not entry:
+            return
+        self.pop(entry.id)
+        wire = None if entry.wire is None else wires.get(entry.wire)
+        if wire is None:
+            return
+        wire.forget(entry.id)
+        if self.envelope is not None and wire.is_http:
+            return  # the end of its stream has told the server
+        params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})
+        try:
+            wire.send(encode_notification("notifications/cancelled", params))
+        except WireFull:
+            return  # the wire is full: the server will answer in vain
+
+    def lose(self, entry: PendingRequest, cause: TransportError, *, seen: bool) -> None:
+        """The request will not be answered on its wire: send it again if that is safe, or fail it."""
+        if entry.settled:
+            self.pop(entry.id)
+        elif type(entry) is not PendingRequest or not cause.is_temporary or (seen and not entry.idempotent):
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
+        elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
+            self._hold(entry, cause, seen=seen)
+        elif entry.resends < RESENDS:
+            entry.resends += 1
+            self._renew(entry)
+            self._again(entry)
+        else:
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
+
+    def _lost_error(self, entry: PendingRequest, cause: TransportError, *, maybe_done: bool) -> Exception:
+        return request_lost(entry.method, cause, maybe_done=maybe_done, alone=self.envelope is not None)
+
+    def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
+        """The server wants to be asked later: hold the request until then, if that is before its deadline."""
+        process = self._line.process
+        assert process is not None
+        now = process.node.loop.time()
+        seconds = cause.retry_after
+        pause = _PAUSES.most(entry.held) if seconds is None else seconds
+        left = math.inf if entry.deadline is None else entry.deadline - now
+        if entry.held >= HOLDS or pause >= left or (left == math.inf and pause > LONGEST):
+            self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
+            return
+        more = min(pause * _SPREAD, (left - pause) / 2)
+        entry.held = -entry.held - 1
+        entry.wire = None
+        send_after(pause + more * process.node.random.random(), process.pid, RetryDue(entry))
+
+    def on_retry_due(self, entry: PendingRequest) -> None:
+        """The pause that the server asked for is over: send the request again."""
+        if self.table.get(entry.id) is not entry:
+            return
+        entry.held = -entry.held
+        self._renew(entry)
+        self._again(entry)
+
+    def _renew(self, entry: PendingRequest) -> None:
+        """Prepare to send the request again. One that stands alone gets a new id."""
+        entry.wire = None
+        if self.envelope is not None and self.table.get(entry.id) is entry:
+            connection = entry.connection
+            self.pop(entry.id)
+            entry.id, entry.connection = next(self._line.ids), connection
+            self.table[entry.id] = entry
+
+    def _again(self, entry: PendingRequest) -> None:
+        """Send a request of the table again, hold it, or fail it."""
+        error = self.refusal(entry)
+        if error is not None:
+            self.end(entry, error)
+        else:
+            self._proceed(entry)
+
+    def lose_all(self, wire: Pid, cause: TransportError) -> None:
+        """Lose every request of a wire that has ended."""
+        seen = not isinstance(cause, ConnectFailed)
+        for entry in [entry for entry in self.table.values() if entry.wire == wire]:
+            self.lose(entry, cause, seen=seen)
+
+    def refuse(self) -> None:
+        """After a change of phase: fail the held requests that may not wait in it."""
+        for entry in [entry for entry in self.table.values() if entry.wire is None]:
+            error = self.refusal(entry)
+            if error is not None:
+                self.end(entry, error)
+
+    def end_all(self, why: Callable[[PendingRequest], BaseException]) -> None:
+        """Fail every request: the connection has ended."""
+        for entry in tuple(self.table.values()):
+            self.end(entry, why(entry))
+        for task in tuple(self._followed):
+            self._unfollow(task)
+
+
+def parked(line: ConnectionLine) -> ClientError:
+    """The error for requests to a parked connection."""
+    return line.cause if isinstance(line.cause, InitFailed) else Parked(line.name, line.cause)
+
+
+def _has_ended(task: Mapping[str, Any]) -> bool:
+    status = task.get("status")  # as the server sent it: any JSON value
+    return isinstance(status, str) and status in _ENDED
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether this is a number. A bool is not: Python and the receivers of the number would take it for 1."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
