@@ -14,11 +14,11 @@ from .http_address import ServerUrl
 from .http_connection_pool import HttpConnectionPool
 from .http_settings import HttpSettings, Trust
 from .http_wire import HttpWire, is_header
-from .interfaces import FixedHeaders, PortableRoute
+from .interfaces import FixedHeaders, PortableRoute, digest_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from typing import Self
 
     from greenroom.supervision import Pid, Process
@@ -97,6 +97,14 @@ class HttpRoute:
     def endpoint(self) -> str:
         """The identity of the server: its whole URL, which may contain secrets."""
         return self._url
+
+    @property
+    def authorization(self) -> Hashable:
+        """By what requests are authorized now: the headers, the certificate and the credentials. None where the credentials do not say, or a transport of the program may add to them."""
+        own: Hashable = getattr(self.credentials, "authorization", None)
+        if own is None or self._httpx_transport is not None:
+            return None
+        return digest_of(*(text for header in self.headers for text in header)), self._trust, own
 
     def check_caller_credentials(self) -> None:
         """Raise `ConfigError` where other logins, or state shared by connections, would go along with a caller's own credentials."""

@@ -9,17 +9,18 @@ once, by its exit signal: its reason is `Shutdown(TransportError)`, and `Crash` 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.jsonrpc import parse, too_long_error
+from greenroom.protocol.jsonrpc import encode, parse, too_long_error
 from greenroom.supervision import current_node
 
 from .errors import sample
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 
     from greenroom.protocol.jsonrpc import JsonRpcMessage, MessageLimits, OversizedMessage, RequestId
     from greenroom.supervision import Pid, Process
@@ -164,10 +165,22 @@ def endpoint_of(route: Route) -> str:
     return str(getattr(route, "endpoint", ""))
 
 
+def authorization_of(route: Route) -> Hashable:
+    """By what requests over this route are authorized now: equal for equal headers and tokens. None where that is not known. It contains no secrets."""
+    found: Hashable = getattr(route, "authorization", None)
+    return found
+
+
+def digest_of(*texts: str) -> bytes:
+    """What stands for these texts, some of which are secrets, where they are compared."""
+    return blake2b(encode(texts), digest_size=16).digest()
+
+
 class Credentials(Protocol):
     """Supplies the authentication headers of each HTTP request, and is told of refusals. `greenroom.auth` has those that can log in.
 
-    Those whose headers depend on the request have the methods of `RequestCredentials`, too.
+    Those whose headers depend on the request have the methods of `RequestCredentials`, too. Those that know by what requests are authorized now
+    have an `authorization`, as a route has: without it, results that are for one user alone are not kept.
     """
 
     def headers(self) -> Awaitable[Mapping[str, str]]:
@@ -207,6 +220,11 @@ class FixedHeaders:
 
     def __repr__(self) -> str:
         return f"FixedHeaders({', '.join(sorted(self._headers))})"
+
+    @property
+    def authorization(self) -> Hashable:
+        """What stands for these headers where they are compared."""
+        return digest_of(*(text for header in sorted(self._headers.items()) for text in header))
 
     async def headers(self) -> Mapping[str, str]:
         return self._headers

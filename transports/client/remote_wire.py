@@ -48,6 +48,7 @@ from .interfaces import (
     Inbound,
     InvalidMessage,
     UnansweredRequest,
+    authorization_of,
     check_portable,
     endpoint_of,
     headers_for_request,
@@ -58,7 +59,7 @@ from .interfaces import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Pid
@@ -153,6 +154,10 @@ class RemoteRoute:
     @property
     def endpoint(self) -> str:
         return endpoint_of(self.route)
+
+    @property
+    def authorization(self) -> Hashable:
+        return authorization_of(self.route)
 
     def open(self, owner: Pid) -> RemoteWire:
         """Start a wire for the calling process."""
