@@ -11,6 +11,7 @@
     ├─ RequestLost         the connection broke while the request was under way
     │  └─ StreamLost       the same in the stateless era: the server may have acted on it, and it is not sent again
     ├─ InputRefused        the server asked for input in its reply, and a handler of this client gave none
+    ├─ TaskLost            the task that the server made of a call was cancelled, or is not known any more
     ├─ InitFailed          the handshake failed
     │  ├─ InitTimeout
     │  └─ ProtocolVersionError
@@ -25,7 +26,7 @@ An error that the server answered with is a `PeerError`; a caller that cancels i
 from __future__ import annotations
 
 from copy import copy
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
@@ -150,6 +151,31 @@ class InputRefused(ClientError):
 
     def __str__(self) -> str:
         return f"{self.method}: the server asks for input ({self.question}), and got none: {self.cause}"
+
+
+class TaskLost(ClientError):
+    """The task that the server made of a call has no result: it was cancelled, has expired, or is not known to the server."""
+
+    reason = "task_lost"
+
+    def __init__(self, task: str, status: Literal["cancelled", "expired", "unknown"], message: str = "") -> None:
+        """`task` is its id, and `message` the server's, if any."""
+        super().__init__(task, status, message)
+        self.task = task
+        self.status = status
+        self.message = message
+
+    def __str__(self) -> str:
+        why = f": {self.message[:_LONGEST_MESSAGE]}" if self.message else ""
+        return f"the task {self.task[:64]!r} {_FATES[self.status]}{why}"
+
+
+_LONGEST_MESSAGE: Final = 500
+_FATES: Final = {
+    "cancelled": "was cancelled",
+    "expired": "has expired: the server kept it for its ttl, and no result was fetched in that time",
+    "unknown": "is not known to the server: it was deleted, or belongs to another caller",
+}
 
 
 class InitFailed(ClientError):

@@ -92,6 +92,8 @@ class RequestTable:
         """Called with an error answer. Returns whether the request goes on."""
         self.on_subscription: Callable[[PendingRequest], bool] | None = None
         """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
+        self.on_task_result: Callable[[PendingRequest], object] | None = None
+        """Called with a `tasks/result` that would be sent in the stateless era, which has no such method."""
         self.strays = 0
         """Replies that no request waits for: late, duplicate, or with an unknown id."""
         self._needs: dict[str, str | None] = {}
@@ -164,7 +166,7 @@ class RequestTable:
         if not entry.waits:
             return NotReady(f"{line.name} is {phase.value}")
         too_late = line.retry_at is not None and entry.deadline is not None and entry.deadline < line.retry_at
-        if line.gone or too_late:
+        if (line.gone or too_late) and not entry.follows:
             return Unavailable(line.name, line.cause, line.status.retry_in)
         return None
 
@@ -216,6 +218,11 @@ class RequestTable:
             self.pop(entry.id)
             entry.settle({})
             return
+        elif method == "tasks/result" and self.on_task_result is not None:
+            self.on_task_result(entry)
+            return
+        elif params is not None and "task" in params:
+            params = {name: value for name, value in params.items() if name != "task"}
         try:
             need = self._needs[method]
         except KeyError:
