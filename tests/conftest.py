@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,22 @@ def pytest_collection() -> Generator[None, Any, Any]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def state_folders() -> Generator[Path]:
+    """Where tests keep what programs remember between two runs."""
+    with tempfile.TemporaryDirectory(prefix="gr-state-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _own_state_folder(state_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program remembers of a server at some port must not reach the test that gets this port next, and nothing is written to the user's own folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_folders / str(next(_numbers))))
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-_MOST: Final = 1024
+MOST_VERDICTS: Final = 1024
 
 
 class EraVerdicts:
     """The revisions that endpoints spoke last, by the identity of the endpoint. The oldest verdicts are dropped first."""
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = MOST_VERDICTS) -> None:
         """`most` is how many verdicts are kept."""
         self._most = most
         self._versions: dict[str, str] = {}
