@@ -33,7 +33,7 @@ _asking: Final[ContextVar[AskingCall | None]] = ContextVar("asking_call", defaul
 
 
 def asking_call() -> AskingCall | None:
-    """The request that the question being handled belongs to; None where that is not known, as in the handshake era."""
+    """The request that the question being handled belongs to; None where that is not certain, as may be in the handshake era."""
     return _asking.get()
 
 

@@ -11,7 +11,9 @@ from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_not
 from greenroom.protocol.methods import PeerSide, missing_capability
 from greenroom.supervision import Backoff, send_after
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
+from greenroom.transports.client.interfaces import RelatedRequest
 
+from .client_handler import AskingCall
 from .errors import (
     ClientClosed,
     InitFailed,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from greenroom.protocol.errors import PeerError, RemoteProtocolError
-    from greenroom.protocol.jsonrpc import RequestId
+    from greenroom.protocol.jsonrpc import JsonRpcRequest, RequestId
     from greenroom.supervision import Pid
     from greenroom.transports.client.interfaces import ClientWire
 
@@ -60,6 +62,16 @@ FOLLOWED: Final = 256
 """How many tasks of one connection are followed at once; the oldest is dropped first."""
 _ABOUT_A_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+_ASKING: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""Requests in whose course a server may ask."""
+_QUIET: Final = frozenset(
+    (
+        *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"),
+        *("tools/list", "prompts/list", "resources/list", "resources/templates/list"),
+        *("tasks/list", "tasks/get", "tasks/cancel"),
+    )
+)
+"""Requests for which a server has no reason to ask. Any other may be the one that a question belongs to."""
 
 
 class RetryDue(NamedTuple):
@@ -94,6 +106,8 @@ class RequestTable:
         """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
         self.on_task_result: Callable[[PendingRequest], object] | None = None
         """Called with a `tasks/result` that would be sent in the stateless era, which has no such method."""
+        self._given_up_on: Pid | None = None
+        """The last wire on which a request was given up that the server may still work on."""
         self.strays = 0
         """Replies that no request waits for: late, duplicate, or with an unknown id."""
         self._needs: dict[str, str | None] = {}
@@ -104,6 +118,24 @@ class RequestTable:
     def waiting_on(self, wire: Pid) -> bool:
         """Whether any request is under way on this wire."""
         return any(entry.wire == wire and not entry.open_ended for entry in self.table.values())
+
+    def asked_by(self, question: JsonRpcRequest, wire: ClientWire) -> AskingCall | None:
+        """The request that a server's own request of the handshake era belongs to, where that is certain.
+
+        Over HTTP its stream says so. Elsewhere it is the only one under way, unless one was given up before: the server may still work on that.
+        """
+        if "io.modelcontextprotocol/related-task" in question.meta:
+            return None  # of a task, whose call may have been answered long ago
+        if wire.is_http:
+            found = self.table.get(question.during) if isinstance(question, RelatedRequest) else None  # type: ignore[arg-type]
+            working = [] if found is None else [found]
+        else:
+            given_up = wire.pid == self._given_up_on
+            working = [] if given_up else [each for each in self.table.values() if each.method not in _QUIET]
+        if len(working) != 1 or working[0].wire != wire.pid or working[0].method not in _ASKING:
+            return None
+        (entry,) = working
+        return AskingCall(entry.method, entry.params or {}, entry.id)
 
     # --- outgoing
 
@@ -384,6 +416,8 @@ class RequestTable:
         if wire is None:
             return
         wire.forget(entry.id)
+        if entry.method not in _QUIET:
+            self._given_up_on = wire.pid
         if self.envelope is not None and wire.is_http:
             return  # the end of its stream has told the server
         params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})

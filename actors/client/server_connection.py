@@ -415,8 +415,10 @@ class ServerConnection(GenStatem[Phase]):
                 )
                 self._report(InvalidMessageReceived, error=stray, sample="")
                 return
-            ping = item.method == "ping"
-            self._answer(wire, encode_result(item.id, {}) if ping else self.server_requests.take(item, wire))
+            if item.method == "ping":
+                self._answer(wire, encode_result(item.id, {}))
+            else:
+                self._answer(wire, self.server_requests.take(item, wire, self.requests.asked_by(item, wire)))
         elif isinstance(item, JsonRpcNotification):
             self._notified(wire, item)
         elif isinstance(item, UnansweredRequest):

@@ -99,9 +99,9 @@ class ServerRequests:
     def __len__(self) -> int:
         return len(self._open)
 
-    def take(self, request: JsonRpcRequest, wire: ClientWire) -> bytes | None:
-        """Start a worker for the request. Returns the encoded refusal where that is not possible."""
-        refusal = self._start(ServerRequest(self._connection, wire, request, None), request, None)
+    def take(self, request: JsonRpcRequest, wire: ClientWire, call: AskingCall | None) -> bytes | None:
+        """Start a worker for the request. Returns the encoded refusal where that is not possible. `call` is the request it belongs to, if that is certain."""
+        refusal = self._start(ServerRequest(self._connection, wire, request, None), request, call)
         return None if refusal is None else encode_error(request.id, refusal)
 
     def ask(self, question: JsonRpcRequest, call: AskingCall, tell: TellAnswer) -> None:

@@ -25,14 +25,17 @@ import msgspec
 from greenroom.actors.worker_interfaces import accepts_arguments
 from greenroom.errors import ConfigError
 from greenroom.protocol.tool_pins import tool_hash
+from greenroom.supervision import visible
 from greenroom.supervision.fair_queue import FairQueue, QueuedTurn, QueueFull
 from greenroom.supervision.private_files import read_regular, write_private
 
+from .call_text import arguments_text, call_text
 from .rules import ConsentDenied, Permissions, RuleDecision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 
+    from greenroom.actors.client.client_handler import AskingCall
     from greenroom.protocol.tool_pins import PinComparison
 
     from .rules import Verdict
@@ -42,6 +45,8 @@ _MOST_QUEUED: Final = 32
 """The number of questions about one server that may wait for their turn,"""
 _QUEUE_PATIENCE: Final = 2
 """and how long they may wait, as a multiple of the patience for one question."""
+_LONGEST_NAME: Final = 60
+_LONGEST_MESSAGE: Final = 200
 _log: Final = logging.getLogger("greenroom.consent")
 
 
@@ -71,11 +76,29 @@ class ConsentQuestion:
     definition: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     finding: PinComparison | None = None
     """The difference from the pinned tool, if that is the reason for the question."""
+    message: str = field(default="", repr=False)
+    """What the server wants to ask the user, in its own words."""
+    call: AskingCall | None = field(default=None, repr=False)
+    """The call in whose reply the server asks; None where that is not certain."""
 
     @property
     def name(self) -> str:
         """The subject of the question: `server:tool` or `Elicit(server)`."""
         return _subject(self.server, self.tool)
+
+    @property
+    def text(self) -> str:
+        """The question's subject in one line for the user: the call with its arguments, or what the server asks for and in which call.
+
+        Long values are cut, secrets hidden, and invisible characters escaped.
+        """
+        server = visible(self.server, _LONGEST_NAME)
+        if self.tool:
+            return f"{server}:{arguments_text(self.tool, self.arguments)}"
+        # Quoted before it is escaped: a quotation mark of the server's must not end the quotation.
+        quoted = repr(self.message[:_LONGEST_MESSAGE] + ("…" if len(self.message) > _LONGEST_MESSAGE else ""))
+        asks = f"{server} asks the user {visible(quoted)}"
+        return f"{asks} in the reply to {call_text(self.call)}" if self.call is not None else asks
 
     @property
     def why(self) -> str:
@@ -150,9 +173,10 @@ class Consent:
         question = ConsentQuestion(server, tool, decided, arguments, definition, finding)
         await self._check(question, self._fingerprint(server, definition))
 
-    async def elicitation(self, server: str) -> None:
-        """Check a server's question to the user. Raises `ConsentDenied` if it is not allowed."""
-        await self._check(ConsentQuestion(server, "", self._decide(server, "")), self._fingerprint(server))
+    async def elicitation(self, server: str, message: str = "", call: AskingCall | None = None) -> None:
+        """Check a server's question to the user, in the reply to `call`. Raises `ConsentDenied` if it is not allowed."""
+        question = ConsentQuestion(server, "", self._decide(server, ""), message=message, call=call)
+        await self._check(question, self._fingerprint(server))
 
     def denies_elicitation(self, server: str) -> bool:
         """Whether the rules deny the server's questions to any user, including users of a gateway who answer their own questions."""

@@ -50,6 +50,16 @@ class OpenQuestion:
         return str(self.request.message)
 
     @property
+    def call_text(self) -> str:
+        """The call in whose reply the server asks, in one line that can be shown as it is: `send_mail(to='Ada')`; empty where that is not certain."""
+        return getattr(self.request, "call_text", "")
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What may mislead the user about the URL of a page; empty for a form."""
+        return getattr(self.request, "warnings", ())
+
+    @property
     def url(self) -> str | None:
         """The whole URL of the page for the user, to be shown unchanged; only the user's browser may fetch it. None for a form."""
         return getattr(self.request, "url", None)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from greenroom.actors.client.client_handler import ClientHandler
+from greenroom.actors.client.client_handler import ClientHandler, asking_call
 from greenroom.actors.client.interfaces import ServerNotification
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Elicited, Root, Sampled
@@ -23,7 +24,7 @@ from greenroom.protocol.methods import check_params
 from greenroom.protocol.received_results import read_log, read_message, text_of
 from greenroom.protocol.serialization import is_array, is_object, to_jsonable
 from greenroom.protocol.validation_errors import Mismatch, ProblemReason, StepMeter, ValidationProblem
-from greenroom.supervision import Threads
+from greenroom.supervision import Threads, visible
 
 from .errors import ConfigError
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from greenroom.actors.client.client_handler import AskingCall
     from greenroom.actors.client.interfaces import Line
     from greenroom.protocol.received_results import LogMessage
 
@@ -58,8 +60,8 @@ class CallbackHandler(ClientHandler):
     on_notification: NotificationCallback | None = None
     rest: ClientHandler = field(default_factory=ClientHandler)
     """Handles requests without a function here, and receives every notification."""
-    allowed: Callable[[], Awaitable[None]] | None = None
-    """Raises `ConsentDenied` if the server may not ask the user."""
+    allowed: Callable[[str, AskingCall | None], Awaitable[None]] | None = None
+    """Called with a question's message, and the call that it came in the reply to. Raises `ConsentDenied` if the server may not ask the user."""
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
     """Extensions to declare, with their settings."""
     model_uses_tools: bool = False
@@ -90,25 +92,42 @@ class CallbackHandler(ClientHandler):
 
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         """Answer with the function for this request, or with the other handler."""
-        url = params.get("mode") == "url"
-        if method == "elicitation/create" and not await self._may_ask():
-            return {"action": "decline"}
+        call = asking_call()
         match method:
             case "sampling/createMessage" if self.sampling is not None:
-                request = SamplingRequest.of(params, tools=self.model_uses_tools)
+                request = SamplingRequest.of(params, tools=self.model_uses_tools, call=call)
                 return request.to_result(await self._ask(self.sampling, request))
-            case "elicitation/create" if url and self.url_elicitation is not None:
-                page = UrlElicitationRequest.of(params)
-                return page.to_result(await self._ask(self.url_elicitation, page))
-            case "elicitation/create" if not url and self.elicitation is not None:
-                form = ElicitationRequest.of(params)
-                return form.to_result(await self._ask(self.elicitation, form))
+            case "elicitation/create":
+                return await self._elicit(params, call)
             case "roots/list" if self.roots is not None:
                 roots = self.roots
                 return roots_result(await self._ask(roots) if callable(roots) else roots)
             case _:
-                answer = self.rest.handle_request(method, params)
-                return await answer if inspect.isawaitable(answer) else answer
+                return await self._pass_on(method, params)
+
+    async def _elicit(self, params: dict[str, Any], call: AskingCall | None) -> Any:
+        """Answer a question for the user. One that could not be shown is refused before the user is asked whether the server may ask."""
+        mode: Any = params.get("mode", "form")
+        page = form = None
+        if mode == "url" and self.url_elicitation is not None:
+            page = UrlElicitationRequest.of(params, call=call)
+        elif mode == "form" and self.elicitation is not None:
+            form = ElicitationRequest.of(params, call=call)
+        elif (self.elicitation or self.url_elicitation) and "elicitation" not in self.rest.capabilities():
+            raise McpError(
+                ErrorCode.INVALID_PARAMS, f"this client declares no elicitation of the mode {visible(str(mode), 40)}"
+            )
+        if not await self._may_ask(str(params.get("message", "")), call):
+            return {"action": "decline"}
+        if page is not None:
+            return page.to_result(await self._ask(self.url_elicitation, page))
+        if form is not None:
+            return form.to_result(await self._ask(self.elicitation, form))
+        return await self._pass_on("elicitation/create", params)
+
+    async def _pass_on(self, method: str, params: dict[str, Any]) -> Any:
+        answer = self.rest.handle_request(method, params)
+        return await answer if inspect.isawaitable(answer) else answer
 
     async def handle_notification(self, method: str, params: dict[str, Any]) -> None:
         """Pass the notification to its functions, and to the other handler."""
@@ -120,18 +139,22 @@ class CallbackHandler(ClientHandler):
         if passed_on is not None:
             await passed_on
 
-    async def _may_ask(self) -> bool:
+    def wants_list_changes(self) -> bool:
+        """Whether any function or handler gets them."""
+        return self.on_notification is not None or self.rest.wants_list_changes()
+
+    async def _may_ask(self, message: str, call: AskingCall | None) -> bool:
         """Whether the server may ask the user. A refusal looks like a user's decline: the server learns nothing of the rules."""
         if self.allowed is None:
             return True
         try:
-            await self.allowed()
+            await self.allowed(message, call)
         except ConsentDenied as error:
             _log.info("a question was declined: %s", error)
             return False
         return True
 
-    async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def _ask(self, function: Any, *arguments: Any) -> Any:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - the object's `__call__` may be async, which `callable` does not tell
             return await function(*arguments)
         answer = await self._threads.run(function, *arguments)
@@ -183,11 +206,25 @@ def check_roots(roots: Any) -> Any:
 REJECTED: Final = "User rejected sampling request"
 
 
+class _OfCall:
+    """The call in whose reply a request came."""
+
+    __slots__ = ()
+    call: AskingCall | None
+
+    @property
+    def call_text(self) -> str:
+        """That call in one line, for the user: `send_mail(to='Ada')`, with long values cut and secrets hidden; empty where it is not known."""
+        from greenroom.actors.consent.call_text import call_text  # noqa: PLC0415 - few clients show it
+
+        return call_text(self.call)
+
+
 # --- sampling
 
 
 @dataclass(frozen=True, slots=True)
-class SamplingRequest:
+class SamplingRequest(_OfCall):
     """A request for your model to continue a conversation. Answer with a text, with blocks, or with `answer(…)`."""
 
     messages: Sequence[Message]
@@ -203,9 +240,11 @@ class SamplingRequest:
     tool_choice: str = "auto"
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    call: AskingCall | None = field(default=None, repr=False)
+    """The call of this client in whose reply the server asks; None where that is not certain."""
 
     @classmethod
-    def of(cls, params: Mapping[str, Any], *, tools: bool = True) -> SamplingRequest:
+    def of(cls, params: Mapping[str, Any], *, tools: bool = True, call: AskingCall | None = None) -> SamplingRequest:
         """Read a request from the wire. `tools` is whether your model may use tools. Raises `McpError` for invalid params."""
         params = dict(params)
         check_params("sampling/createMessage", params)
@@ -231,6 +270,7 @@ class SamplingRequest:
             choice.get("mode", "auto") if is_object(choice) else "auto",
             params.get("metadata") or {},
             params,
+            call,
         )
 
     @property
@@ -296,7 +336,7 @@ def _content(content: Any) -> list[dict[str, Any]]:
 # --- elicitation
 
 
-class _Elicitation:
+class _Elicitation(_OfCall):
     """The answers that both kinds have in common: decline and cancel."""
 
     __slots__ = ()
@@ -319,14 +359,16 @@ class ElicitationRequest(_Elicitation):
     schema: Mapping[str, Any]
     """The form: each of the `properties` is a field, and `required` names those that must be filled in."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    call: AskingCall | None = field(default=None, repr=False)
+    """The call of this client in whose reply the server asks; None where that is not certain."""
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> ElicitationRequest:
+    def of(cls, params: Mapping[str, Any], *, call: AskingCall | None = None) -> ElicitationRequest:
         """Read a request from the wire. Raises `McpError` for an invalid form."""
         schema: Any = params.get("requestedSchema")
         if not is_object(schema) or not is_object(schema.get("properties", {})):
             raise McpError(ErrorCode.INVALID_PARAMS, "a form has a requestedSchema with properties")
-        return cls(str(params.get("message", "")), schema, params)
+        return cls(str(params.get("message", "")), schema, params, call)
 
     @property
     def fields(self) -> Mapping[str, Mapping[str, Any]]:
@@ -402,16 +444,28 @@ class UrlElicitationRequest(_Elicitation):
     message: str
     url: str = field(repr=False)
     elicitation_id: str = field(default="", repr=False)
-    """The id that `notifications/elicitation/complete` has when the user is done there."""
+    """The id that `notifications/elicitation/complete` has when the user is done there; empty in the stateless era, where the call's next reply tells."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    call: AskingCall | None = field(default=None, repr=False)
+    """The call of this client in whose reply the server asks; None where that is not certain."""
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> UrlElicitationRequest:
+    def of(cls, params: Mapping[str, Any], *, call: AskingCall | None = None) -> UrlElicitationRequest:
         """Read a request from the wire. Raises `McpError` for a URL that is not http(s)."""
         url: Any = params.get("url")
         if not isinstance(url, str) or not url.lower().startswith(("https://", "http://")):
             raise McpError(ErrorCode.INVALID_PARAMS, "the url of an elicitation must be an http(s) URL")
-        return cls(str(params.get("message", "")), url, str(params.get("elicitationId", "")), params)
+        return cls(str(params.get("message", "")), url, str(params.get("elicitationId", "")), params, call)
+
+    @property
+    def host(self) -> str:
+        """The host that the page is of, as a browser would read it. Show it beside the whole URL."""
+        return _host_of(self.url)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What may mislead a user about the URL, in words: show these before you ask."""
+        return _url_warnings(self.url)
 
     def accept(self) -> Accepted[None]:
         """The user agreed to open the page."""
@@ -420,6 +474,36 @@ class UrlElicitationRequest(_Elicitation):
     def to_result(self, returned: Any) -> dict[str, Any]:
         """The result for the server, from a function's return value."""
         return {"action": elicitation_decision(returned, self.accept).action}
+
+
+def _host_of(url: str) -> str:
+    """The host of an http(s) URL, as browsers find it: they read a backslash as a slash, and skip further slashes."""
+    rest = url.partition(":")[2].replace("\\", "/").lstrip("/")
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
+    host = authority if authority.endswith("]") else _PORT.sub("", authority)
+    return host.lower()
+
+
+def _url_warnings(url: str) -> list[str]:
+    host = _host_of(url)
+    authority = _AUTHORITY_END.split(url.partition("//")[2], maxsplit=1)[0]
+    found: list[str] = []
+    if not host:
+        found.append("it names no host")
+    if "@" in authority:
+        found.append("what stands before the @ is not the host")
+    if not host.isascii() or any(label.startswith("xn--") for label in host.split(".")):
+        found.append("the name of its host has letters that can look like others")
+    if not url.isprintable() or "\\" in url or " " in url:
+        found.append("it has a character that no URL has")
+    if not url.lower().startswith("https://") and host not in _LOOPBACK:
+        found.append("it is not encrypted (http)")
+    return found
+
+
+_AUTHORITY_END: Final = re.compile(r"[/?#]")
+_PORT: Final = re.compile(r":[0-9]*$")
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def elicitation_decision(returned: Any, accept: Any) -> Elicited[Any]:

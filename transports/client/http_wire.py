@@ -14,11 +14,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.dialect import dialect_of
-from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, MessageLimits
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcRequest, JsonRpcResponse, MessageLimits
 from greenroom.supervision import SHUTDOWN, Exit, Quit, Shutdown, receive, spawn_link
 
 from .errors import ConnectFailed, HttpError, NotMcp, SessionGone, TransportError, WireFull, instance_of, is_not_done
-from .interfaces import FixedHeaders, Inbound, InvalidMessage, StreamGap, UnansweredRequest, process_of, unread_mails
+from .interfaces import (
+    FixedHeaders,
+    Inbound,
+    InvalidMessage,
+    RelatedRequest,
+    StreamGap,
+    UnansweredRequest,
+    process_of,
+    unread_mails,
+)
 from .outgoing_requests import MessagePost, RequestPost
 from .session_requests import LegacySseStream, SessionDelete, SessionPing, StandaloneStream
 
@@ -244,12 +253,17 @@ class HttpWire:
             else:
                 self.session = session
 
-    def deliver(self, items: Sequence[InboundItem]) -> None:
-        """Deliver items to the connection."""
+    def deliver(self, items: Sequence[InboundItem], *, during: RequestId | None = None) -> None:
+        """Deliver items to the connection. `during` is the request on whose stream they came."""
         if self._ping is not None:
             items = [each for each in items if getattr(each, "id", None) != self._ping.id]
             if not items:
                 return
+        if during is not None and any(type(each) is JsonRpcRequest for each in items):
+            items = [
+                RelatedRequest(each.id, each.method, each.params, during) if type(each) is JsonRpcRequest else each
+                for each in items
+            ]
         for each in items:
             if type(each) is InvalidMessage:
                 self._invalid_in_a_row += 1

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import RemoteProtocolError
-from greenroom.protocol.jsonrpc import encode, parse, too_long_error
+from greenroom.protocol.jsonrpc import JsonRpcRequest, encode, parse, too_long_error
 from greenroom.supervision import current_node
 
 from .errors import sample
@@ -57,6 +57,13 @@ class InvalidMessage(NamedTuple):
 
     error: RemoteProtocolError
     sample: str = ""
+
+
+class RelatedRequest(JsonRpcRequest, frozen=True):
+    """A request of the server that came on the stream of one of ours."""
+
+    during: RequestId | None = None
+    """The id of our request."""
 
 
 class StreamGap(NamedTuple):

@@ -496,7 +496,7 @@ class RequestPost(MessagePost):
             else:
                 continue
             self._is_answered = self._is_answered or answered == self.id
-        self.wire.deliver(items)
+        self.wire.deliver(items, during=self.id)
         if self._is_answered and not self.done:
             self.set_timer(_LINGER)
 

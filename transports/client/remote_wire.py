@@ -47,6 +47,7 @@ from .errors import ConnectFailed, ConnectionLost, NodeEnded, TransportError, Wi
 from .interfaces import (
     Inbound,
     InvalidMessage,
+    RelatedRequest,
     UnansweredRequest,
     authorization_of,
     check_portable,
@@ -500,8 +501,8 @@ def _send_end(home: Ref[Any], reason: ExitReason) -> None:
 
 # --- Packing items. Messages are sent as the values that the parser in the other process produced; they are not parsed again here.
 
-_KINDS: Final[tuple[type[Any], ...]] = (JsonRpcResponse, JsonRpcNotification, JsonRpcRequest)
-_FAILURE, _OTHER = 3, 4
+_KINDS: Final[tuple[type[Any], ...]] = (JsonRpcResponse, JsonRpcNotification, JsonRpcRequest, RelatedRequest)
+_FAILURE, _OTHER = len(_KINDS), len(_KINDS) + 1
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
 

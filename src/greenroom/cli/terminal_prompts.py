@@ -137,7 +137,7 @@ class TerminalPrompts:
                 _accept_defaults(question)
             elif self._prompt is None:
                 self.unanswered += 1
-                _print_question(f"{question.server} asks:", question.message)
+                _print_question(_asking(question, "asks"), question.message)
                 better = "" if question.url is not None else ", or pass --yes to accept the form's defaults"
                 _print_problem(f"declined, because there is no terminal: run the command in one{better}")
                 question.decline()
@@ -190,7 +190,7 @@ async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
     """Ask the fields one after the other; fields that the form's schema rejects are asked again."""
     from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - as above
 
-    _print_question(f"{question.server} asks:", question.message)
+    _print_question(_asking(question, "asks"), question.message)
     _print_dim("Ctrl-C cancels the question, twice ends the command; an empty line takes the value in brackets")
     answers: dict[str, Any] = {}
     fields = question.fields
@@ -229,8 +229,10 @@ async def _ask_field(field: FormField, prompt: TerminalInput) -> Any:
 async def _open_page(question: OpenQuestion, prompt: TerminalInput) -> None:
     """Show the whole address, and open it in the user's browser if the user agrees. The command itself never fetches it."""
     url = str(question.url)
-    _print_question(f"{question.server} sends you to a page:", question.message)
+    _print_question(_asking(question, "sends you to a page"), question.message)
     echo(f"  {visible(url)}", error=True)
+    for warning in question.warnings:
+        _print_problem(warning)
     if not is_safe_url(url):
         _print_problem(
             "the address is not opened: it has a quote, a space, a control character or another unsafe character"
@@ -266,6 +268,12 @@ async def _open_browser(url: str) -> bool:
 
 
 # --- Output of servers' texts, escaped and bounded.
+
+
+def _asking(question: OpenQuestion, does: str) -> str:
+    """What the server does, and in the reply to which call."""
+    call = question.call_text
+    return f"{question.server} {does}{f' in the reply to {call}' if call else ''}:"
 
 
 def _print_question(who: str, message: str) -> None:
