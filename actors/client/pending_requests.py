@@ -20,6 +20,7 @@ from .errors import RequestTimeout
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
+    from greenroom.protocol.errors import PeerError
     from greenroom.supervision import ExitReason, Node, Pid, Process
 
     from .interfaces import Progress
@@ -79,6 +80,8 @@ class PendingRequest:
     """The params that a retry has more than the first request."""
     refused = 0
     """How often the server refused it before it did anything, for a reason that this client could mend."""
+    doubted: tuple[PeerError, bool] | None = None
+    """An error that looked like one of a server of the other era, and whether the request stood alone. It is the answer if the server is of the same era still."""
     resends = 0
     """How often it was resent after a loss."""
     held = 0

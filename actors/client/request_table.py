@@ -56,6 +56,8 @@ _PAUSES: Final = Backoff(first=1.0, longest=LONGEST)
 """The pauses after a retry-later error that names no time."""
 _SPREAD: Final = 0.25
 """Jitter: the part by which a pause may be longer, so that requests refused together do not return together."""
+_SURE: Final = 60.0
+"""Seconds for which a server that has answered with a doubtful error is not asked for its era because of such an error again."""
 
 
 FOLLOWED: Final = 256
@@ -102,6 +104,8 @@ class RequestTable:
         """Called with a result of that era that is not complete, for a request that is not settled."""
         self.on_refused: Callable[[PendingRequest, PeerError], bool] | None = None
         """Called with an error answer. Returns whether the request goes on."""
+        self.sure_until = 0.0
+        """Until when an error that another era also has is taken for the server's answer, on the loop's clock."""
         self.on_subscription: Callable[[PendingRequest], bool] | None = None
         """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
         self.on_task_result: Callable[[PendingRequest], object] | None = None
@@ -206,6 +210,8 @@ class RequestTable:
         """Send the request on the wire, which must be ready."""
         wire = self.wire
         assert wire is not None
+        if entry.doubted is not None and self._was_answered(entry, *entry.doubted):
+            return
         if self.envelope is not None:
             self._send_enveloped(entry, wire, self.envelope)
             return
@@ -231,6 +237,16 @@ class RequestTable:
             self.end(entry, RequestLost(method, error, maybe_done=False))
         else:
             entry.wire = wire.pid
+
+    def _was_answered(self, entry: PendingRequest, error: PeerError, alone: bool) -> bool:  # noqa: FBT001 - as it is kept
+        """Settle a request with an error that only looked like one of the other era: the server may have acted on the request."""
+        entry.doubted = None
+        if alone is not (self.envelope is not None):
+            return False
+        assert self._line.process is not None
+        self.sure_until = self._line.process.node.loop.time() + _SURE
+        self.end(entry, error)
+        return True
 
     def _take_token(self, entry: PendingRequest) -> bool:
         """Register the request for its progress. False, and it has failed, if another request has the token."""

@@ -83,11 +83,18 @@ class StatelessReplies:
             requests.suspend(entry)
             self._list_tools_for(entry, None, self._line.settings.max_pages)
             return True
-        if not _is_of_other_era(error, alone=alone) or not self._reopen(error):
+        if not _is_of_other_era(error, alone=alone) or self._is_common(error) or not self._reopen(error):
             return False
         entry.refused += 1
+        entry.doubted = (error, alone)
         requests.send_again(entry)
         return True
+
+    def _is_common(self, error: PeerError) -> bool:
+        """Whether this server has used the error's code for something else a moment ago: then it is not asked for its era each time."""
+        process = self._line.process
+        assert process is not None
+        return error.code == ErrorCode.INVALID_REQUEST and process.node.loop.time() < self._requests.sure_until
 
     def _list_tools_for(self, entry: PendingRequest, cursor: str | None, pages: int) -> None:
         """List the tools again, page by page, and then send a call again whose headers were wrong."""
