@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
+from greenroom.actors.client.connection_line import ConnectionLine
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.notification_readers import GAP
@@ -212,7 +213,10 @@ class Federation:
         """One more connection to such a server, in the same process as the federation's own: its child spec, and its line."""
         upstream = self.members.get(id)
         own = None if upstream is None or upstream.spec.isolation != spec.isolation else upstream.connection_process
-        return spec.connected(id, own or self.connection_process(id, spec), self.patience)
+        child_spec, line = spec.connected(id, own or self.connection_process(id, spec), self.patience)
+        if upstream is not None and isinstance(line, ConnectionLine) and isinstance(upstream.line, ConnectionLine):
+            line.tool_headers = upstream.line.tool_headers  # tools are listed on the federation's own connection
+        return child_spec, line
 
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:
         """The line to a server; None for an unknown id. It stays valid when the server is restarted or replaced.

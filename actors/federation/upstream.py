@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 
     from greenroom.actors.client.interfaces import Line, ServerWelcome
+    from greenroom.actors.client.outgoing_envelope import ToolHeaders
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply, Pid, Process, Stop
 
     from .federation import Federation
@@ -171,7 +172,13 @@ class Upstream:
         """The present status."""
         state, cause = self._state_and_cause()
         in_progress = self.limiter.under_way + self.limiter.waiting + self.calls_beside
-        return UpstreamStatus(self.id, state, cause, self._next_attempt(state), in_progress)
+        return UpstreamStatus(self.id, state, cause, self._next_attempt(state), in_progress, self.left_out_tools)
+
+    @property
+    def left_out_tools(self) -> Mapping[str, str]:
+        """The listed tools that cannot be called over HTTP, by name, and why: their `x-mcp-header` is invalid."""
+        headers: ToolHeaders | None = getattr(self.line, "tool_headers", None)
+        return {} if headers is None else dict(headers.left_out)
 
     def _next_attempt(self, state: UpstreamState) -> float | None:
         """Seconds until the next attempt in this state; None when none is due."""
@@ -552,7 +559,7 @@ class ListRefresher(GenServer):
         return ", ".join(f"{len(offering.part(part))} {part}" for part in PARTS)
 
 
-# --- The breaker probe of an upstream: while the breaker is open it sends one ping, each time that a probe is due.
+# --- The breaker probe of an upstream: while the breaker is open it sends one ping (`server/discover` in the stateless era), each time that a probe is due.
 # It also retries a parked connection after a long pause. When it dies during a ping, the breaker counts that probe as failed after a while,
 # and its successor sends the next one.
 

@@ -73,6 +73,8 @@ class UpstreamStatus:
     """Seconds until the next attempt: 0 while one is under way, None when none is due."""
     in_progress: int = field(default=0, compare=False)
     """Calls that are under way or queued."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    """Tools that are not listed because a header annotation of theirs is invalid, by name, and why it is."""
 
     @property
     def sign_in_url(self) -> str:
