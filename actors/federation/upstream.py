@@ -172,7 +172,16 @@ class Upstream:
         """The present status."""
         state, cause = self._state_and_cause()
         in_progress = self.limiter.under_way + self.limiter.waiting + self.calls_beside
-        return UpstreamStatus(self.id, state, cause, self._next_attempt(state), in_progress, self.left_out_tools)
+        welcome = self.line.welcome
+        return UpstreamStatus(
+            self.id,
+            state,
+            cause,
+            self._next_attempt(state),
+            in_progress,
+            self.left_out_tools,
+            "" if welcome is None else welcome.version,
+        )
 
     @property
     def left_out_tools(self) -> Mapping[str, str]:

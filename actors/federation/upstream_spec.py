@@ -75,6 +75,8 @@ class UpstreamStatus:
     """Calls that are under way or queued."""
     left_out: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     """Tools that are not listed because a header annotation of theirs is invalid, by name, and why it is."""
+    revision: str = field(default="", compare=False)
+    """The revision of the protocol that was agreed on last, such as 2026-07-28; empty before the first connection."""
 
     @property
     def sign_in_url(self) -> str:

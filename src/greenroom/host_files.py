@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from greenroom.actors.consent.consent import Consent
@@ -43,6 +43,10 @@ class ServerReport:
     """Calls that are under way or queued."""
     sign_in_url: str = ""
     """The URL at which a user has to sign in first; empty if that is not the problem."""
+    revision: str = ""
+    """The revision of the protocol that was agreed on last; empty before the first connection."""
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tools that are not listed because a header annotation of theirs is invalid, by name, and why it is."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.state}{f' ({self.reason})' if self.reason else ''}"
@@ -185,11 +189,11 @@ class HostFiles:
 def _report(name: str, standing: UpstreamStatus | None) -> ServerReport:
     if standing is None:
         return ServerReport(name, "connecting")
-    beside = standing.next_attempt, standing.in_progress
+    beside = standing.next_attempt, standing.in_progress, standing.sign_in_url, standing.revision, standing.left_out
     if standing.state is UpstreamState.STARTING:
         return ServerReport(name, "connecting", "", *beside)
     if standing.state is UpstreamState.READY:
         return ServerReport(name, "connected", "", *beside)
     if standing.state is UpstreamState.NEEDS_SIGN_IN:
-        return ServerReport(name, "needs_sign_in", standing.reason, *beside, standing.sign_in_url)
+        return ServerReport(name, "needs_sign_in", standing.reason, *beside)
     return ServerReport(name, "failed", standing.reason or standing.state.value, *beside)
