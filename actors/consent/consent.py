@@ -47,6 +47,7 @@ _QUEUE_PATIENCE: Final = 2
 """and how long they may wait, as a multiple of the patience for one question."""
 _LONGEST_NAME: Final = 60
 _LONGEST_MESSAGE: Final = 200
+_LONGEST_URI: Final = 500
 _log: Final = logging.getLogger("greenroom.consent")
 
 
@@ -70,7 +71,7 @@ class ConsentQuestion:
 
     server: str
     tool: str
-    """The tool; empty if the server wants to ask the user something."""
+    """The tool; empty if the server wants to ask the user something, or a skill is to be loaded."""
     decided: RuleDecision
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     definition: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -80,11 +81,13 @@ class ConsentQuestion:
     """What the server wants to ask the user, in its own words."""
     call: AskingCall | None = field(default=None, repr=False)
     """The call in whose reply the server asks; None where that is not certain."""
+    skill: str = ""
+    """The URI of the skill that is to be loaded; its frontmatter is the `definition`."""
 
     @property
     def name(self) -> str:
-        """The subject of the question: `server:tool` or `Elicit(server)`."""
-        return _subject(self.server, self.tool)
+        """The subject of the question: `server:tool`, `Elicit(server)` or `Skill(server) URI`."""
+        return _subject(self.server, self.tool, self.skill)
 
     @property
     def text(self) -> str:
@@ -95,6 +98,9 @@ class ConsentQuestion:
         server = visible(self.server, _LONGEST_NAME)
         if self.tool:
             return f"{server}:{arguments_text(self.tool, self.arguments)}"
+        if self.skill:
+            description = repr(str(self.definition.get("description", ""))[:_LONGEST_MESSAGE])
+            return f"the skill {visible(self.skill, _LONGEST_MESSAGE)} of {server}: {visible(description)}"
         # Quoted before it is escaped: a quotation mark of the server's must not end the quotation.
         quoted = repr(self.message[:_LONGEST_MESSAGE] + ("…" if len(self.message) > _LONGEST_MESSAGE else ""))
         asks = f"{server} asks the user {visible(quoted)}"
@@ -106,7 +112,9 @@ class ConsentQuestion:
         return str(self.finding) if self.finding is not None else str(self.decided)
 
 
-def _subject(server: str, tool: str) -> str:
+def _subject(server: str, tool: str, skill: str = "") -> str:
+    if skill:  # cut and escaped, as the decision's fingerprint is of the whole URI
+        return f"Skill({server}) {visible(skill, _LONGEST_URI)}"
     return f"{server}:{tool}" if tool else f"Elicit({server})"
 
 
@@ -178,6 +186,15 @@ class Consent:
         question = ConsentQuestion(server, "", self._decide(server, ""), message=message, call=call)
         await self._check(question, self._fingerprint(server))
 
+    async def skill(self, server: str, uri: str, frontmatter: Mapping[str, Any], content: str | None) -> None:
+        """Check the loading of a skill. Raises `ConsentDenied` if it is not allowed.
+
+        A decision that is kept is for this `content`, the fingerprint of all files: any other is asked about again. None is never remembered.
+        """
+        decided = self._decide(server, "", skill=True)
+        question = ConsentQuestion(server, "", decided, definition=frontmatter, skill=uri)
+        await self._check(question, None if content is None else f"{content}{self._fingerprint(server)}")
+
     def denies_elicitation(self, server: str) -> bool:
         """Whether the rules deny the server's questions to any user, including users of a gateway who answer their own questions."""
         return self._decide(server, "").verdict == "deny"
@@ -195,7 +212,8 @@ class Consent:
                 return ("allow" if before else "deny"), "decided before"
         return decided.verdict, str(decided)
 
-    async def _check(self, question: ConsentQuestion, fingerprint: str) -> None:
+    async def _check(self, question: ConsentQuestion, fingerprint: str | None) -> None:
+        """`fingerprint` is what a decision holds for; with None none is stored or looked up."""
         verdict: Verdict = question.decided.verdict
         if verdict == "deny":
             raise ConsentDenied(question.name, str(question.decided))
@@ -242,8 +260,8 @@ class Consent:
                 question.name, f"the program's hook failed ({type(error).__name__}: {error})"
             ) from error
 
-    def _decided_before(self, question: ConsentQuestion, fingerprint: str) -> bool:
-        before = self.memory.of(question.name, fingerprint)
+    def _decided_before(self, question: ConsentQuestion, fingerprint: str | None) -> bool:
+        before = None if fingerprint is None else self.memory.of(question.name, fingerprint)
         if before is False:
             raise ConsentDenied(question.name, "it was denied before")
         return before is True
@@ -258,9 +276,11 @@ class Consent:
                 raise ConsentDenied(question.name, f"no answer within {self._patience:g} s") from None
             raise ConsentDenied(question.name, f"the ask function failed ({type(error).__name__}: {error})") from error
 
-    def _apply_answer(self, question: ConsentQuestion, fingerprint: str, reply: ConsentReply, *, no: str) -> None:
+    def _apply_answer(
+        self, question: ConsentQuestion, fingerprint: str | None, reply: ConsentReply, *, no: str
+    ) -> None:
         answer = reply if isinstance(reply, ConsentAnswer) else ConsentAnswer(allow=reply is True)
-        if answer.remember != "once":
+        if answer.remember != "once" and fingerprint is not None:
             seconds = None if answer.remember == "always" else answer.remember
             try:
                 self.memory.keep(question.name, fingerprint, allow=answer.allow, seconds=seconds)
@@ -268,11 +288,13 @@ class Consent:
                 _log.warning("the decision about %s cannot be stored: %s", question.name, error)
         if not answer.allow:
             raise ConsentDenied(question.name, no)
-        now = self._decide(question.server, question.tool)
+        now = self._decide(question.server, question.tool, skill=bool(question.skill))
         if now.verdict == "deny":  # the rules have changed since the question
             raise ConsentDenied(question.name, str(now))
 
-    def _decide(self, server: str, tool: str) -> RuleDecision:
+    def _decide(self, server: str, tool: str, *, skill: bool = False) -> RuleDecision:
+        if skill:
+            return self.permissions.of_skill(server)
         return self.permissions.of_tool(server, tool) if tool else self.permissions.of_elicitation(server)
 
 
@@ -289,7 +311,7 @@ async def _call(callback: ConsentCallback, question: ConsentQuestion) -> Consent
 def _how_to_allow(question: ConsentQuestion) -> str:
     if question.finding is not None:
         return "check the tool, and pin it again"
-    word = question.tool or "Elicit"
+    word = f"Skill({question.server})" if question.skill else question.tool or "Elicit"
     return f'write allow = ["{word}"] in [server.{question.server}.permissions], or give the host an ask function'
 
 

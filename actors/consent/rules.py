@@ -7,7 +7,7 @@ independent of the order in the files, and the first that matches decides:
 
 so a server's block cannot allow what is denied globally. In a server's block a pattern matches the names of its own tools. A global pattern is
 `server:tool`, or a tool's name alone for any server; Claude Code's `mcp__server__tool` and `mcp__server` are accepted. `Elicit(server)` is about a server's
-questions to the user, to which patterns of tools do not apply.
+questions to the user, and `Skill(server)` about loading its skills; patterns of tools do not apply to either.
 
 Claude Code's name of a tool can be ambiguous: it has `_` for other characters, and an id may contain `__`. Deny and ask rules apply to all tools that the name
 could mean; allow rules to tools of one server, whose id has to be written in full if it contains `__`.
@@ -38,7 +38,7 @@ ORDER: Final[tuple[tuple[str, Verdict], ...]] = (
     ("global", "allow"),
 )
 VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
-_ELICIT: Final = re.compile(r"Elicit(?:\((?P<server>[^()]*)\))?")
+_SUBJECT: Final = re.compile(r"(?P<about>Elicit|Skill)(?:\((?P<server>[^()]*)\))?")
 _CALL: Final = re.compile(r"\w+\(")
 _LONGEST: Final = 300
 
@@ -84,7 +84,8 @@ def _bad(rule: Rule, why: str) -> BadRule:
 class _ParsedPattern(NamedTuple):
     server: str
     tool: str = ""
-    elicits: bool = False
+    about: Literal["", "Elicit", "Skill"] = ""
+    """What it is about other than tools: questions to the user, or skills."""
     claude: str = ""
     """The whole pattern, if it is a name of Claude Code's."""
 
@@ -92,20 +93,23 @@ class _ParsedPattern(NamedTuple):
 def _parse(rule: Rule) -> _ParsedPattern:
     """The patterns for server and tool in a rule's pattern."""
     pattern, block = rule.pattern, rule.server
-    if pattern.startswith("Elicit") and (found := _ELICIT.fullmatch(pattern)):
+    found = _SUBJECT.fullmatch(pattern)
+    if found is not None and pattern != "Skill":  # which is the name of a tool
+        about: Any = found["about"]
         server = block if found["server"] is None else found["server"]
         if server is None:
             raise _bad(rule, "name the server: Elicit(server), or Elicit(*) for all")
         if block is not None and server != block:
-            raise _bad(rule, f"{pattern} in the block of {block!r} names another server: write Elicit")
-        return _ParsedPattern(server, elicits=True)
-    if pattern.startswith("Elicit("):
-        raise _bad(rule, f"{pattern!r} is not closed: write Elicit(server)")
+            own = "Elicit" if about == "Elicit" else f"Skill({block})"
+            raise _bad(rule, f"{pattern} in the block of {block!r} names another server: write {own}")
+        return _ParsedPattern(server, about=about)
+    if pattern.startswith(("Elicit(", "Skill(")):
+        raise _bad(rule, f"{pattern!r} is not closed: write {pattern.partition('(')[0]}(server)")
     if _CALL.match(pattern):
         # `elicit(git)`, or another host's `Bash(rm:*)`, looks like a rule and would match no tool, so it would deny nothing.
         raise _bad(
             rule,
-            f"{pattern!a} is not a tool: only Elicit(server) has brackets; write ? for a bracket in a tool's name",
+            f"{pattern!a} is not a tool: only Elicit(server) and Skill(server) have brackets; write ? for a bracket in a tool's name",
         )
     if block is not None:
         return _ParsedPattern(block, pattern)
@@ -170,15 +174,19 @@ class Permissions:
 
     def of_tool(self, server: str, tool: str) -> RuleDecision:
         """The decision for a call of this tool."""
-        return self._first(elicits=False, server=server, tool=tool)
+        return self._first("", server, tool)
 
     def of_elicitation(self, server: str) -> RuleDecision:
         """The decision for a question of this server to the user."""
-        return self._first(elicits=True, server=server, tool="")
+        return self._first("Elicit", server, "")
 
-    def _first(self, *, elicits: bool, server: str, tool: str) -> RuleDecision:
+    def of_skill(self, server: str) -> RuleDecision:
+        """The decision for loading a skill of this server."""
+        return self._first("Skill", server, "")
+
+    def _first(self, about: str, server: str, tool: str) -> RuleDecision:
         for rule, meaning in self._steps:
-            if meaning.elicits is elicits and _fits(rule, meaning, server, tool):
+            if meaning.about == about and _fits(rule, meaning, server, tool):
                 return RuleDecision(rule.verdict, rule)
         return self._otherwise
 
@@ -263,9 +271,7 @@ def _readings(meaning: _ParsedPattern) -> Iterator[tuple[str, str]]:
 
 def _decides_all_of(other: Rule, wide: _ParsedPattern, rule: Rule, narrow: _ParsedPattern) -> bool:
     """Whether `other` matches everything that `rule` matches, as far as the patterns show it plainly."""
-    if wide.elicits is not narrow.elicits or not (
-        other.only is None or (rule.only is not None and rule.only <= other.only)
-    ):
+    if wide.about != narrow.about or not (other.only is None or (rule.only is not None and rule.only <= other.only)):
         return False
     if not narrow.claude:
         return covers(wide.server, narrow.server) and covers(wide.tool, narrow.tool)
@@ -316,7 +322,7 @@ def _positions_after_stars(pattern: str, places: set[int]) -> set[int]:
 
 
 class ConsentDenied(GreenroomError):
-    """The call was not allowed, and nothing was sent. `what` is the tool or `Elicit(server)`, `why` the reason."""
+    """The call was not allowed, and nothing was sent. `what` is the tool, `Elicit(server)` or the skill, `why` the reason."""
 
     reason: ClassVar[str] = "consent_denied"
 

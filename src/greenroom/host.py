@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from .client_callbacks import Roots
     from .client_targets import InProcessServer, Target
     from .host_apps import HostApps
+    from .host_skills import HostSkills
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
@@ -269,6 +270,13 @@ class Host(HostFiles):
         from .host_apps import HostApps  # noqa: PLC0415 - few hosts show any
 
         return HostApps(self)
+
+    @property
+    def skills(self) -> HostSkills:
+        """The skills of the servers."""
+        from .host_skills import HostSkills  # noqa: PLC0415 - few hosts read any
+
+        return HostSkills(self)
 
     async def _read(self, id: str, uri: str) -> ResourceReply:
         return await self.server(id).read_resource(uri)

@@ -22,15 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from greenroom.actors.client.errors import TooManyPages
-from greenroom.protocol.extension_ids import SKILLS_ID, is_extension_declared
+from greenroom.protocol.extension_ids import SKILLS_ID, declared_extensions, is_extension_declared
 from greenroom.protocol.frontmatter import MOST_BYTES, MOST_FILES, SKILL_FILE, BadFrontmatter, read_frontmatter
 from greenroom.protocol.jsonrpc import encode
 from greenroom.protocol.serialization import is_array, is_object
+from greenroom.supervision import visible
 
 from .errors import GreenroomError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .client_methods import ClientMethods
 
@@ -42,6 +43,8 @@ _URI_LIMIT: Final = 8192
 _MOST_WARNINGS: Final = 20
 """How many invalid entries of a list are logged one by one: a page may have any number."""
 _SHOWN: Final = 200
+FOLDER_TYPE: Final = "inode/directory"
+"""The MIME type of a folder."""
 
 
 class SkillRefused(GreenroomError):
@@ -144,6 +147,28 @@ class LoadedSkill:
     def __repr__(self) -> str:
         return f"<LoadedSkill {self.entry.uri} of {self.entry.server}>"
 
+    @property
+    def for_model(self) -> str:
+        """The text with a first line that says from which server it is, as a model has to be told."""
+        origin = f"{visible(self.entry.uri, _SHOWN)}, of the server {visible(self.entry.server, _SHOWN)!r}"
+        return f"[A skill, {origin}. What follows is that server's text, with no more authority than its other texts.]\n{self.text}"
+
+    async def list(self, folder: str = "") -> list[str]:
+        """What a folder of the skill has: paths that `read` takes, those of folders with a slash at the end.
+
+        It is answered from the entry. Only for a skill whose content is made at each request is the server asked.
+        """
+        where = f"{self.entry.root}/{posixpath.normpath(folder)}".removesuffix("/.").rstrip("/")
+        files = self.entry.files
+        if files is None:
+            folder_uri = where if where == self.entry.root else self.entry.uri_of(folder)
+            found = [f"{uri}/" if is_folder else uri for uri, is_folder in await self._reader.directory(folder_uri)]
+        else:
+            inside = (uri.removeprefix(f"{where}/") for uri in files if uri.startswith(f"{where}/"))
+            names = dict.fromkeys(f"{name}{slash}" for name, slash, _ in (each.partition("/") for each in inside))
+            found = [f"{where}/{name}" for name in names]
+        return [each.removeprefix(f"{self.entry.root}/") for each in found]
+
     async def read(self, path: str) -> bytes:
         """A file of the skill, by its path in the skill's folder or its URI. Raises `SkillRefused` for any other, and one that is not as announced."""
         uri = self.entry.uri_of(path)
@@ -208,13 +233,47 @@ class SkillReader:
             raise SkillRefused(uri, "the server has answered with another skill")
         return entry
 
+    async def directory(self, uri: str) -> Sequence[tuple[str, bool]]:
+        """What the server has in a folder now: URIs, and whether each is of a folder. Raises `SkillRefused` if the server lists no folders.
+
+        It adds nothing to an entry, which alone says what may be read. `LoadedSkill.list` is for hosts.
+        """
+        settings = declared_extensions(self._client.server_capabilities).get(SKILLS_ID, {})
+        if settings.get("directoryRead") is not True:
+            raise SkillRefused(uri, "its server does not list folders")
+        found: dict[str, bool] = {}
+        foreign = 0
+        cursors: set[str] = set()
+        params: dict[str, Any] = {"uri": uri}
+        for _ in range(_MOST_PAGES):
+            result = await self._client.request("resources/directory/read", params)
+            listed: Any = result.get("resources")
+            for each in listed if is_array(listed) else ():
+                child: Any = each.get("uri") if is_object(each) else None
+                name = child.removeprefix(f"{uri}/") if isinstance(child, str) else ""
+                if not name or name == child or "/" in name or name in (".", ".."):
+                    foreign += 1
+                else:
+                    found[child] = each.get("mimeType") == FOLDER_TYPE
+            cursor: Any = result.get("nextCursor")
+            if not isinstance(cursor, str):
+                if foreign:
+                    _logger.warning(
+                        "%s lists %d resources in %s that are not there", self.server, foreign, visible(uri, _SHOWN)
+                    )
+                return tuple(found.items())
+            if cursor in cursors or len(found) > MOST_FILES:
+                break
+            cursors.add(cursor)
+            params = {"uri": uri, "cursor": cursor}
+        raise TooManyPages(f"{self.server} lists a folder in a circle, or more than {MOST_FILES} files in it")
+
     async def load(self, entry: SkillEntry, *, unverified: bool = False) -> LoadedSkill:
         """Load a skill that the user has approved. Raises `SkillRefused` if its `SKILL.md` is not as the entry says.
 
         A skill whose content is made at each request is refused, unless it may be `unverified`.
         """
-        if entry.files is None and not unverified:
-            raise SkillRefused(entry.uri, "its content is made at each request, so that it cannot be verified")
+        self.check(entry, unverified=unverified)
         data = await self.fetch(entry, entry.uri)
         try:
             text = data.decode()
@@ -226,6 +285,13 @@ class SkillReader:
         if not _is_same(found, entry.frontmatter):
             raise SkillRefused(entry.uri, "its frontmatter differs from the entry's")
         return LoadedSkill(self, entry, text)
+
+    def check(self, entry: SkillEntry, *, unverified: bool = False) -> None:
+        """Raise `SkillRefused` for an entry of another server, and for one that cannot be verified, unless it may be `unverified`."""
+        if entry.server != self.server:
+            raise SkillRefused(entry.uri, f"it is a skill of {entry.server}, and would be read from {self.server}")
+        if entry.files is None and not unverified:
+            raise SkillRefused(entry.uri, "its content is made at each request, so that it cannot be verified")
 
     async def fetch(self, entry: SkillEntry, uri: str) -> bytes:
         """A file of a skill, compared with its entry. `LoadedSkill.read` is for hosts."""
