@@ -6,7 +6,8 @@
     ├─ NotReady            the handshake is not done, and the caller did not want to wait
     ├─ ClientClosed        the client was closed, or is about to be
     ├─ Unsupported         the server does not declare the capability: nothing was sent
-    │  └─ SubscriptionRefused  the server declares it, and leaves this resource out
+    │  ├─ SubscriptionRefused  the server declares it, and leaves this resource out
+    │  └─ NotInRevision        the revision that the server speaks has no such method
     ├─ RequestTimeout      the deadline is over; the server was notified
     ├─ RequestLost         the connection broke while the request was under way
     │  └─ StreamLost       the same in the stateless era: the server may have acted on it, and it is not sent again
@@ -76,6 +77,19 @@ class SubscriptionRefused(Unsupported):
 
     def __str__(self) -> str:
         return f"the server announces no updates of {self.uri}: it left it out of its acknowledgement"
+
+
+class NotInRevision(Unsupported):
+    """The revision that the server speaks has no such method. Nothing was sent."""
+
+    def __init__(self, method: str, version: str, instead: str) -> None:
+        """`instead` says what to do."""
+        super().__init__(method, version)
+        self.args = (method, version, instead)
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"revision {self.capability}, which the server speaks, has no {self.method}: {self.instead}"
 
 
 class RequestTimeout(ClientError, TimeoutError):

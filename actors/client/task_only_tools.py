@@ -1,4 +1,7 @@
-"""Calls tools that accept only task calls (`execution.taskSupport` is `required`), for callers that want the result instead of a task."""
+"""Calls tools that accept only task calls (`execution.taskSupport` is `required`), for callers that want the result instead of a task.
+
+Only lists of the handshake era say so. In the stateless era the server decides, and the connection follows the task of any call (`followed_tasks`).
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ async def call_as_task(line: Line, params: Mapping[str, Any], **options: Any) ->
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    pending = line.begin("tools/call", {"task": {}, **params}, **options)
+    pending = line.begin("tools/call", {"task": {}, **params}, as_task=True, **options)
     # A future filled by a callback, not a shielded task: asyncio would log the error of a request whose caller has left.
     answered: asyncio.Future[dict[str, Any]] = loop.create_future()
     pending.when_settled(partial(_settle, answered))
@@ -67,7 +70,10 @@ def _settle(
 
 
 def _task_id(begun: Mapping[str, Any] | None) -> str | None:
-    task: Any = None if begun is None else begun.get("task")
+    """The id of a task in the reply: in an object of its own, or in the stateless era in the result itself."""
+    if begun is None:
+        return None
+    task: Any = begun if begun.get("resultType") == "task" else begun.get("task")
     id: Any = task.get("taskId") if is_object(task) else None
     return id if isinstance(id, str) else None
 

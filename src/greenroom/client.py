@@ -273,7 +273,8 @@ class ClientTools(ClientMethods):
         """Call a tool, and return the whole reply: `.content`, `.structured_content`, `.is_error`, `.text`, `.task`, `.raw`.
 
         With `task` the server may start a task instead (`.task`), and keep it for that many seconds if it is a number. A tool that can only be
-        called as a task is called as one, and its result awaited. Only an `idempotent` call is sent again when its reply was lost.
+        called as a task is called as one, and its result awaited. In the stateless era the server alone decides which calls become tasks, and how long
+        it keeps them; without `task` their results are awaited. Only an `idempotent` call is sent again when its reply was lost.
         """
         tell = on_progress or self.on_progress
         if task is not False or not self._is_task_only(name):
@@ -324,10 +325,14 @@ class ClientTools(ClientMethods):
         return PendingCall(name, self._begin(params, progress=progress, task=task, idempotent=idempotent))
 
     def _begin(self, params: dict[str, Any], *, progress: bool, task: bool | float, idempotent: bool) -> Pending:
+        options: dict[str, Any] = {}
         if task is not False:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
+            options["as_task"] = True
         again = True if idempotent else None
-        return self.line.begin("tools/call", params, timeout=self._timeout, progress=progress, idempotent=again)
+        return self.line.begin(
+            "tools/call", params, timeout=self._timeout, progress=progress, idempotent=again, **options
+        )
 
 
 _call_tool: Final[Any] = unwrap(ClientTools.call_tool)

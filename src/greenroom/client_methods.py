@@ -11,8 +11,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-from greenroom.actors.client.errors import NotReady, TooManyPages
+from greenroom.actors.client.errors import NotInRevision, NotReady, TooManyPages
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
+from greenroom.protocol.errors import ErrorCode, PeerError
 from greenroom.protocol.handler_results import json_text
 from greenroom.protocol.received_results import (
     Page,
@@ -22,6 +23,7 @@ from greenroom.protocol.received_results import (
     ToolReply,
     read_completion,
     read_contents,
+    read_detailed_task,
     read_page,
     read_prompt,
     read_task,
@@ -232,27 +234,64 @@ class ClientMethods:
     # --- tasks
 
     async def tasks_list(self) -> list[RemoteTask]:
-        """All tasks that the server keeps for this client."""
+        """All tasks that the server keeps for this client. Raises `NotInRevision` in the stateless era, where tasks are not listed."""
         return await self._all(self.tasks_list_page)
 
     async def tasks_list_page(self, cursor: str | None = None) -> Page[RemoteTask]:
         """One page of the tasks."""
+        if await self._is_stateless():
+            raise NotInRevision(
+                "tasks/list", self.protocol_version, "keep the ids of the tasks that you want to see again"
+            )
         return read_tasks(await self.request("tasks/list", _cursor_params(cursor)))
 
     async def tasks_get(self, task: RemoteTask | str) -> RemoteTask:
-        """The state of a task."""
-        return read_task(await self.request("tasks/get", {"taskId": _id(task)}))
+        """The state of a task; in the stateless era with its questions, its result or its error."""
+        id = _id(task)
+        result = await self.request("tasks/get", {"taskId": id})
+        return read_detailed_task(result, id) if self.welcome.is_stateless else read_task(result)
 
     async def tasks_cancel(self, task: RemoteTask | str) -> RemoteTask:
-        """Cancel a task. Raises `PeerError` (-32602) when it has ended already."""
-        return read_task(await self.request("tasks/cancel", {"taskId": _id(task)}), "tasks/cancel")
+        """Cancel a task, and return its state. Raises `PeerError` (-32602) when it has ended already, except in the stateless era.
+
+        There a server may take its time to cancel a task, or complete it all the same.
+        """
+        id = _id(task)
+        result = await self.request("tasks/cancel", {"taskId": id})
+        if not self.welcome.is_stateless:
+            return read_task(result, "tasks/cancel")
+        try:
+            return await self.tasks_get(id)
+        except PeerError as error:
+            if error.code != ErrorCode.INVALID_PARAMS:
+                raise
+            return RemoteTask(id, "cancelled")  # the server has acknowledged it, and deleted the task
+
+    async def tasks_update(self, task: RemoteTask | str, answers: Mapping[str, Any]) -> None:
+        """Answer questions of a task yourself: ``await client.tasks_update(task, {"who": {"action": "accept", "content": {"name": "Ada"}}})``.
+
+        `tasks_get` has the open questions in `input_requests`, by key. `tasks_wait` and `tasks_result` answer by the client's functions, and call
+        results that are awaited do, too. Raises `NotInRevision` in the handshake era, where the server sends its questions as requests.
+        """
+        if not await self._is_stateless():
+            raise NotInRevision(
+                "tasks/update", self.protocol_version, "pass functions that answer, such as elicitation=…"
+            )
+        params = {"taskId": _id(task), "inputResponses": sendable("the answers to a task", answers)}
+        await self.request("tasks/update", params)
 
     async def tasks_result(self, task: RemoteTask | str) -> ToolReply:
-        """The result of a task. The server answers when the task has ended, and may send requests meanwhile."""
+        """The result of a task, as soon as it has ended. Questions that the server has meanwhile are answered by the client's functions."""
         return read_tool_reply(await self.request("tasks/result", {"taskId": _id(task)}))
 
     async def tasks_wait(self, task: RemoteTask | str) -> RemoteTask:
-        """Wait until a task has ended, without a time limit. It polls as often as the server asks for, and on each status notification."""
+        """Wait until a task has ended, without a time limit. It polls as often as the server asks for, and on each status notification.
+
+        In the stateless era questions are answered as in `tasks_result`.
+        """
+        if await self._is_stateless():
+            ended = self.line.begin("tasks/result", {"taskId": _id(task)}, timeout=None, as_task=True)
+            return read_task(await ended.result())
         async with self.listen("notifications/tasks/status") as updates:
             notifications = aiter(updates)
             next_status: asyncio.Future[Any] | None = None
@@ -270,6 +309,11 @@ class ClientMethods:
                     next_status.cancel()
                     with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
                         await next_status
+
+    async def _is_stateless(self) -> bool:
+        """Whether requests stand alone. Waits for the connection where that is not known yet."""
+        welcome = self.line.welcome
+        return (await self.line.ready() if welcome is None else welcome).is_stateless
 
 
 def _cursor_params(cursor: str | None) -> dict[str, Any] | None:

@@ -163,6 +163,7 @@ class SyncMethods:
     tasks_list = _blocking(ClientTools.tasks_list)
     tasks_get = _blocking(ClientTools.tasks_get)
     tasks_cancel = _blocking(ClientTools.tasks_cancel)
+    tasks_update = _blocking(ClientTools.tasks_update)
     tasks_wait = _blocking(ClientTools.tasks_wait)
     tasks_result = _blocking(ClientTools.tasks_result)
 

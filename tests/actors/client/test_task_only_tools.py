@@ -86,7 +86,8 @@ async def test_an_error_that_comes_after_its_caller_has_left_is_not_logged() -> 
     begun: list[PendingRequest] = []
 
     class Silent:
-        def begin(self, method: str, params: dict[str, Any]) -> PendingRequest:
+        def begin(self, method: str, params: dict[str, Any], *, as_task: bool) -> PendingRequest:
+            assert as_task
             begun.append(PendingRequest(loop, 1, method, params))
             return begun[0]
 
