@@ -178,6 +178,14 @@ def make_key(family: Literal["RSA", "EC", "OKP"] = "EC", *, kid: str | None = No
     return JsonWebKey(family, kid, None, jwk.generate_key(cast("Any", family), size))
 
 
+def private_pem(key: JsonWebKey) -> str:
+    """A private key in PEM, as `public_key` reads it: for a store, and nowhere else. Raises `InvalidKeyError` for a key without a private part."""
+    if key.family == "oct" or not key.inner.is_private:
+        raise InvalidKeyError("this is not a private key")
+    pem: bytes = key.inner.as_pem(private=True)
+    return pem.decode("ascii")
+
+
 def public_jwk(key: JsonWebKey) -> dict[str, Any]:
     """The public part as a JWK. Raises `InvalidKeyError` for an HMAC secret."""
     if key.family == "oct":

@@ -11,7 +11,7 @@ from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 from greenroom.transports.client.fetch import Fetcher
 from greenroom.transports.client.http_address import Guard, ServerUrl, is_local
-from greenroom.transports.client.interfaces import FixedHeaders
+from greenroom.transports.client.interfaces import FixedHeaders, headers_for_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -133,6 +133,16 @@ class CallerCredentials:
     async def headers(self) -> Mapping[str, str]:
         """The caller's headers. Raises `CallerNotSignedIn` without any."""
         return await (await self._caller_credentials()).headers()
+
+    async def headers_for(self, method: str, url: str) -> Mapping[str, str]:
+        """The caller's headers for one HTTP request. Raises `CallerNotSignedIn` without any."""
+        return await headers_for_request(await self._caller_credentials(), method, url)
+
+    def on_nonce(self, url: str, nonce: str) -> None:
+        """A response named a nonce for the caller's next proofs."""
+        note = getattr(self._made, "on_nonce", None)
+        if note is not None:
+            note(url, nonce)
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
         """Whether the caller has other credentials by now, or can renew these."""

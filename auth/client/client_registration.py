@@ -19,6 +19,7 @@ from greenroom.auth.errors import SignInError
 from greenroom.auth.jose import public_key, sign
 from greenroom.errors import ConfigError
 from greenroom.protocol.jsonrpc import encode
+from greenroom.transports.client.http_address import is_local
 
 from .login_process import LoginSettings
 from .metadata_discovery import fetch_in_step
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from greenroom.auth.jose import Algorithm, JsonWebKey
     from greenroom.transports.client.fetch import FetchFunction
 
+    from .dpop_proofs import DpopUse
     from .metadata_discovery import AuthorizationServerMetadata
     from .token_stores import TokenStore
 
@@ -48,6 +50,19 @@ def check_metadata_url(url: str) -> str:
     return url
 
 
+def check_redirect_uri(url: str) -> str:
+    """Return the redirect URI of a program's own page or app. Raises `ConfigError`."""
+    parts = urlsplit(url)
+    is_page = parts.scheme == "https" and bool(parts.hostname)
+    is_app = "." in parts.scheme and not parts.netloc  # a scheme that is a reversed domain name (RFC 8252, 7.1)
+    is_loopback_page = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1")
+    if not (is_page or is_app or is_loopback_page) or parts.fragment or "#" in url:
+        raise ConfigError(
+            "redirect_uri must be an https URL, a URL of 127.0.0.1, or one of an app (com.example.app:/callback), without a fragment"
+        )
+    return url
+
+
 @dataclass(eq=False, repr=False)
 class ClientRegistrar:
     """Registers the program at authorization servers, and remembers the registrations."""
@@ -60,6 +75,8 @@ class ClientRegistrar:
     """The URL of the program's client metadata document."""
     client_name: str
     account: str
+    binds_tokens: bool = False
+    """Whether the program registers as one whose tokens are always bound to a key (DPoP)."""
     _unsaved: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"], init=False)
     """Registrations that could not be stored, by store key."""
 
@@ -101,7 +118,13 @@ class ClientRegistrar:
                 _STEP,
                 f"{server.issuer} has no dynamic client registration: register this program there, and give its client_id (and client_secret)",
             )
+        log.info(
+            "registering at %s by dynamic registration, which is deprecated: a client_metadata_url or a client_id saves that",
+            server.issuer,
+        )
         wanted = _registration_request(server, redirect_uri, scopes, self.client_name)
+        if self.binds_tokens:
+            wanted["dpop_bound_access_tokens"] = True
         headers = {"content-type": "application/json"}
         endpoint, body = server.registration_endpoint, encode(wanted)
         answer = response_object(
@@ -145,8 +168,9 @@ class ClientRegistrar:
             return await self.store.get(key)
 
     def _key(self, issuer: str, *, device: bool) -> str:
-        # Two registrations per issuer, since an issuer grants a client only the grant types for which it was registered.
-        return f"client {'device ' if device else ''}{issuer} {self.account}"
+        # Several registrations per issuer, since an issuer grants a client only the grant types and the kind of tokens for which it was registered.
+        kind = f"{'device ' if device else ''}{'bound ' if self.binds_tokens else ''}"
+        return f"client {kind}{issuer} {self.account}"
 
 
 def _registration_request(
@@ -155,7 +179,7 @@ def _registration_request(
     order = ("none", "client_secret_basic", "client_secret_post")
     wanted: dict[str, Any] = {
         "client_name": name,
-        "application_type": "native",
+        "application_type": "web" if redirect_uri and _is_web_page(redirect_uri) else "native",
         "grant_types": ["authorization_code" if redirect_uri else DEVICE, "refresh_token"],
         "response_types": ["code"] if redirect_uri else [],
         "token_endpoint_auth_method": next((each for each in order if each in server.auth_methods), "none"),
@@ -165,6 +189,12 @@ def _registration_request(
     if scopes:
         wanted["scope"] = scopes
     return wanted
+
+
+def _is_web_page(redirect_uri: str) -> bool:
+    """Whether the user returns to a page of a web server, and not to this machine or to an app (SEP-837)."""
+    parts = urlsplit(redirect_uri)
+    return parts.scheme == "https" and not is_local(parts.hostname or "")
 
 
 def _identity_from(entry: Mapping[str, Any]) -> ClientIdentity | None:
@@ -177,7 +207,10 @@ def _identity_from(entry: Mapping[str, Any]) -> ClientIdentity | None:
     usable = method if method in METHODS and method != "private_key_jwt" else None
     if usable in ("client_secret_basic", "client_secret_post") and secret is None:
         usable = None
-    return ClientIdentity(client_id, secret=secret if usable != "none" else None, method=usable)
+    binds_tokens = entry.get("dpop_bound_access_tokens") is True
+    return ClientIdentity(
+        client_id, secret=secret if usable != "none" else None, method=usable, binds_tokens=binds_tokens
+    )
 
 
 # --- Client authentication at a token endpoint: none, a secret, or a signed assertion. The repr contains no secret.
@@ -199,6 +232,8 @@ class ClientIdentity:
     """An assertion that was signed elsewhere."""
     method: str | None = None
     """The authentication method; None: the best that the server supports."""
+    binds_tokens: bool = False
+    """Whether it is registered to get tokens that are bound to a key, and no others."""
 
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
@@ -271,6 +306,8 @@ class OAuthClientSettings(LoginSettings):
     algorithm: Algorithm = "ES256"
     issuer: str | None = None
     """The authorization server at which this program is registered; no other one is sent its id or its secret."""
+    dpop: DpopUse = "auto"
+    """Whether tokens are bound to a key (DPoP): "auto" where the server accepts such tokens, "require" always, or "never"."""
 
     def client_identity(self, client_id: str) -> ClientIdentity:
         """The identity of the client with that id."""

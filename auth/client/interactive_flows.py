@@ -21,6 +21,7 @@ from greenroom.auth.errors import SignInError
 from greenroom.supervision import visible
 from greenroom.supervision.acceptor import connection_limit, open_files_limit, serve, tcp_sockets
 
+from .dpop_proofs import UNBOUND
 from .metadata_discovery import build_authorization_url, check_endpoint, check_web_url, printable_line, refusal_message
 from .token_requests import DEVICE, OAuthEndpoint, post_form, request_token, response_object
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.fetch import FetchFunction
 
     from .client_registration import ClientIdentity, ClientRegistrar
+    from .dpop_proofs import GrantBinding, TokenProver
     from .metadata_discovery import AuthorizationServerMetadata, TokenSource
     from .token_requests import TokenResponse
 
@@ -48,42 +50,59 @@ class AuthorizationCodeFlow(NamedTuple):
     fetch: FetchFunction
     port: int
     seconds: float
+    redirect_uri: str | None = None
+    """A page of the program's own, from which `browser` returns the address; None: the loopback redirect."""
+    binding: GrantBinding = UNBOUND
 
     async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
         """Run the flow. Raises `SignInError`."""
         server = source.server
         check_code_grant(server)
+        if self.redirect_uri is not None:
+            return await self._run(source, scopes, self.redirect_uri, None)
         # The configured port, else the port that was registered as redirect URI if it is free, else any free port.
         registered = None if self.port else await self.registrar.registered_redirect(server.issuer)
         port = (urlsplit(registered).port if registered else None) or self.port
         async with LoopbackRedirect(port, pinned=bool(self.port)) as listener:
-            wanted = " ".join(scopes) or None
-            redirect_uri = listener.redirect_uri
-            identity = await self.registrar.identity(server, redirect_uri, wanted)
-            assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - checked above
-            authorization = build_authorization_url(
-                server.authorization_endpoint,
-                {
-                    "client_id": identity.client_id,
-                    "redirect_uri": redirect_uri,
-                    "scope": wanted,
-                    "resource": source.resource,
-                    "prompt": "consent" if "offline_access" in scopes else None,
-                },
-            )
-            response = await self._await_response(listener, authorization.url, authorization.state)
-            code = check_authorization_response(response, authorization.state, server)
-            endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
-            form = {
-                "grant_type": "authorization_code",
-                "code": code,
-                "code_verifier": authorization.verifier,
-                "redirect_uri": redirect_uri,
-            }
-            return identity, await request_token(endpoint, identity, self.fetch, form, resource=source.resource)
+            return await self._run(source, scopes, listener.redirect_uri, listener)
 
-    async def _await_response(self, listener: LoopbackRedirect, url: str, state: str) -> AuthorizationResponse:
-        arrival = asyncio.ensure_future(listener.response(state))
+    async def _run(
+        self, source: TokenSource, scopes: Sequence[str], redirect_uri: str, listener: LoopbackRedirect | None
+    ) -> tuple[ClientIdentity, TokenResponse]:
+        server = source.server
+        wanted = " ".join(scopes) or None
+        identity = await self.registrar.identity(server, redirect_uri, wanted)
+        prover = self.binding.prover(server, registered=identity.binds_tokens)
+        assert server.authorization_endpoint is not None and server.token_endpoint is not None  # noqa: PT018 - checked by the caller
+        authorization = build_authorization_url(
+            server.authorization_endpoint,
+            {
+                "client_id": identity.client_id,
+                "redirect_uri": redirect_uri,
+                "scope": wanted,
+                "resource": source.resource,
+                "prompt": "consent" if "offline_access" in scopes else None,
+                "dpop_jkt": None if prover is None else prover.key.thumbprint,  # the code is of use with this key alone
+            },
+        )
+        response = await self._await_response(listener, authorization.url, authorization.state)
+        code = check_authorization_response(response, authorization.state, server)
+        endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "code_verifier": authorization.verifier,
+            "redirect_uri": redirect_uri,
+        }
+        tokens = await request_token(endpoint, identity, self.fetch, form, resource=source.resource, prover=prover)
+        return identity, tokens
+
+    async def _await_response(self, listener: LoopbackRedirect | None, url: str, state: str) -> AuthorizationResponse:
+        arrival: asyncio.Future[AuthorizationResponse] = (
+            asyncio.get_running_loop().create_future()
+            if listener is None
+            else asyncio.ensure_future(listener.response(state))
+        )
         going = asyncio.ensure_future(self.browser(url))
         try:
             async with asyncio.timeout(self.seconds):
@@ -92,6 +111,11 @@ class AuthorizationCodeFlow(NamedTuple):
                     pasted = await going
                     if pasted is not None:
                         return parse_authorization_response(urlsplit(pasted.strip()).query)
+                    if listener is None:
+                        raise SignInError(
+                            _STEP,
+                            "with redirect_uri, `browser` has to return the address to which the user was redirected",
+                        )
                 return await arrival
         except TimeoutError:
             raise SignInError(
@@ -451,6 +475,7 @@ class DeviceFlow(NamedTuple):
     registrar: ClientRegistrar
     fetch: FetchFunction
     seconds: float
+    binding: GrantBinding = UNBOUND
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def run(self, source: TokenSource, scopes: Sequence[str]) -> tuple[ClientIdentity, TokenResponse]:
@@ -459,6 +484,7 @@ class DeviceFlow(NamedTuple):
         if server.device_endpoint is None or server.token_endpoint is None:
             raise SignInError(_DEVICE_STEP, f"{server.issuer} does not support the device grant")
         identity = await self.registrar.identity(server, None, " ".join(scopes) or None)
+        prover = self.binding.prover(server, registered=identity.binds_tokens)
         form = {"resource": source.resource} | ({"scope": " ".join(scopes)} if scopes else {})
         endpoint = OAuthEndpoint(server.device_endpoint, server.issuer, server.auth_methods)
         answer = response_object(await post_form(endpoint, identity, self.fetch, form, _DEVICE_STEP), _DEVICE_STEP)
@@ -473,9 +499,9 @@ class DeviceFlow(NamedTuple):
         await self.show(DeviceCode(uri, printable_line(code), complete, lives))
         interval = number(answer.get("interval")) or _SLOW_DOWN_SECONDS
         endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
-        return identity, await self._tokens(endpoint, identity, device_code, source.resource, interval, lives)
+        return identity, await self._tokens(endpoint, identity, device_code, source.resource, interval, lives, prover)
 
-    async def _tokens(
+    async def _tokens(  # noqa: PLR0913, PLR0917 - the device authorization
         self,
         endpoint: OAuthEndpoint,
         identity: ClientIdentity,
@@ -483,6 +509,7 @@ class DeviceFlow(NamedTuple):
         resource: str,
         interval: float,
         lives: float,
+        prover: TokenProver | None,
     ) -> TokenResponse:
         form = {"grant_type": DEVICE, "device_code": device_code}
         waited = 0.0
@@ -491,7 +518,7 @@ class DeviceFlow(NamedTuple):
             await self.sleep(pause)
             waited += pause
             try:
-                return await request_token(endpoint, identity, self.fetch, form, resource=resource)
+                return await request_token(endpoint, identity, self.fetch, form, resource=resource, prover=prover)
             except SignInError as error:
                 if error.code == "slow_down" or (error.temporary and error.code != "authorization_pending"):
                     interval += _SLOW_DOWN_SECONDS

@@ -30,25 +30,29 @@ from greenroom.supervision import (
     send_after,
     whereis,
 )
+from greenroom.transports.client.interfaces import digest_of
 
 from .auth_option import fetcher_for
+from .dpop_proofs import GrantBinding, ProofKey, ServerNonces, TokenProver, strongest
 from .metadata_discovery import TokenSource, discover
 from .token_requests import OAuthEndpoint, TokenRequest, request_token
 from .token_stores import LoginRecord, MemoryStore, os_error_text, store_failures
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Generator, Hashable, Mapping, Sequence
 
     from greenroom.supervision import NoReply, Pid
     from greenroom.transports.client.fetch import FetchFunction
     from greenroom.transports.client.http_settings import Trust
 
+    from .dpop_proofs import DpopUse
     from .token_requests import LoginMethod
     from .token_stores import TokenStore
 
 LOGIN_TIMEOUT: Final = 900.0
 """Seconds for one call of the process: a user who signs in, and the calls queued before it."""
-_SCHEME: Final = "Bearer "
+TOKEN_SCHEMES: Final = ("bearer", "dpop")
+_REFUSED_PROOF: Final = frozenset({"use_dpop_nonce", "invalid_dpop_proof"})
 
 
 class LoginCredentials:
@@ -67,7 +71,37 @@ class LoginCredentials:
         return f"LoginCredentials({self._login_method.url.partition('?')[0]!r})"
 
     async def headers(self) -> Mapping[str, str]:
-        """The headers with the token, if there is one. Raises `SignInError`."""
+        """The headers with the bearer token, if there is one. Raises `SignInError`, also for a token that is bound to a key: see `headers_for`."""
+        record = await self._current()
+        if record is not None and record.proof_key is not None:
+            raise SignInError(
+                "token",
+                "the token is bound to a key (DPoP), so each request has headers of its own: headers_for(method, url)",
+            )
+        return {} if record is None else {"authorization": f"Bearer {record.access_token}"}
+
+    async def headers_for(self, method: str, url: str) -> Mapping[str, str]:
+        """The headers for one HTTP request: those with the token if there is one, and a new proof if it is bound to a key. Raises `SignInError`."""
+        record = await self._current()
+        if record is None:
+            return {}
+        token, key = record.access_token, record.proof_key
+        if key is None:
+            return {"authorization": f"Bearer {token}"}
+        proof = key.proof(method, url, nonce=self._view.nonces.newest(url), token=token)
+        return {"authorization": f"DPoP {token}", "dpop": proof}
+
+    @property
+    def authorization(self) -> Hashable:
+        """What stands for the present token where it is compared; None before the login was loaded."""
+        view = self._view
+        return digest_of("" if view.record is None else view.record.access_token) if view.is_loaded else None
+
+    def on_nonce(self, url: str, nonce: str) -> None:
+        """A response from that URL named a nonce for the proofs of later requests."""
+        self._view.nonces.note(url, nonce)
+
+    async def _current(self) -> LoginRecord | None:
         process = await self._process()
         view = self._view
         view.used_at = now = asyncio.get_running_loop().time()
@@ -80,14 +114,16 @@ class LoginCredentials:
             with _process_failures():
                 await process.call(LoginProcess.ensure_fresh, view.failures)
             record = view.record
-        return {} if record is None else {"authorization": f"{_SCHEME}{record.access_token}"}
+        return record
 
     async def refused(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
         """The server answered 401 or 403: renew the token. Raises `SignInError`."""
         process = await self._process()
         self._view.used_at = asyncio.get_running_loop().time()
-        value = sent.get("authorization", "")
-        token = value.removeprefix(_SCHEME) if value.startswith(_SCHEME) else None
+        if "dpop" in sent and any(each.params.get("error") in _REFUSED_PROOF for each in parse_challenges(challenge)):
+            return True  # the token was not refused, and the next proof is another one
+        scheme, _, value = sent.get("authorization", "").partition(" ")
+        token = value if scheme.lower() in TOKEN_SCHEMES else None
         with _process_failures():
             return await process.call(LoginProcess.renew, status, challenge, token, self._view.failures)
 
@@ -192,6 +228,7 @@ class LoginView:
     """The number of failed attempts. A caller passes the number it has seen, and so shares a failure that it waited for."""
     used_at: float = 0.0
     renew_after: float = 0.0
+    nonces: ServerNonces = field(default_factory=ServerNonces)
 
 
 class LoginProcess(GenServer):
@@ -295,6 +332,8 @@ class LoginProcess(GenServer):
         """The stored record; or the current one, if it is newer and could not be stored."""
         with store_failures():
             stored = LoginRecord.read(await self._store.get(self._login_method.name))
+        if stored is not None and stored.proof_key is None and self._login_method.dpop == "require":
+            stored = None  # made before bound tokens were required
         held = self._view.record
         if self._unsaved and held is not None and (stored is None or stored.obtained_at <= held.obtained_at):
             return held
@@ -331,7 +370,8 @@ class LoginProcess(GenServer):
             self._view.renew_after = _now() + RENEW_PAUSE
 
     async def _renew_refused(self, status: int, header: str, old: LoginRecord | None) -> LoginRecord:
-        challenge = bearer_challenge(header)
+        challenges = [each for each in parse_challenges(header) if each.scheme in TOKEN_SCHEMES]
+        challenge = bearer_challenge(header) or next(iter(challenges), None)
         params: Mapping[str, str] = {} if challenge is None else challenge.params
         scopes = tuple(params.get("scope", "").split())
         if status == _FORBIDDEN:
@@ -344,15 +384,27 @@ class LoginProcess(GenServer):
         except SignInError as error:
             if old is None or not error.temporary:
                 raise
-        if old is not None and (found is None or found.server.issuer == old.issuer):
-            renewed = await self._refresh(old, found)
+        wanted = _challenged_binding(challenges)
+        binding = self._binding(found, wanted, old)
+        is_kept = old is not None and (old.proof_key is None or binding.use != "never")
+        if old is not None and is_kept and (found is None or found.server.issuer == old.issuer):
+            renewed = await self._refresh(old, found, binds=binding.use == "require")
             if renewed is not None:
                 return renewed
         if found is None:
             raise SignInError(
                 "discovery", "the authorization server cannot be reached: try again later", temporary=True
             )
-        return await self._log_in(found, scopes, old)
+        return await self._log_in(found, scopes, old, wanted=wanted)
+
+    def _binding(self, source: TokenSource | None, challenged: DpopUse | None, old: LoginRecord | None) -> GrantBinding:
+        """Whether new tokens are bound: as it is set, or else as the server's metadata and its challenge have it. Without a challenge, bound tokens remain bound."""
+        use = self._login_method.dpop
+        if use == "auto":
+            if challenged is None:
+                challenged = "require" if old is not None and old.proof_key is not None else "never"
+            use = strongest((challenged, "never" if source is None else source.dpop))
+        return GrantBinding(use, self._view.nonces)
 
     async def _discover(self, resource_metadata: str | None) -> TokenSource:
         source = self._login_method.source
@@ -366,19 +418,29 @@ class LoginProcess(GenServer):
         self._source = source
         return source
 
-    async def _refresh(self, old: LoginRecord, source: TokenSource | None) -> LoginRecord | None:
-        """Refresh with the refresh token; None without a valid one. Network failures are raised, and invalidate nothing."""
+    async def _refresh(
+        self, old: LoginRecord, source: TokenSource | None, *, binds: bool = False
+    ) -> LoginRecord | None:
+        """Refresh with the refresh token; None without a valid one. Network failures are raised, and invalidate nothing.
+
+        Tokens that are bound to a key remain bound to it. `binds`: tokens that were not bound are now.
+
+        """
         if old.refresh_token is None:
             return None
         identity = await self._login_method.identity(old)
         if identity is None:
             return None
+        key = ProofKey() if old.proof_key is None and binds else old.proof_key
+        prover = None if key is None else TokenProver(key, self._view.nonces, required=True)
         methods = source.server.auth_methods if source is not None else ()
         url = (source.server.token_endpoint if source is not None else None) or old.token_endpoint
         try:
             form = {"grant_type": "refresh_token", "refresh_token": old.refresh_token}
             endpoint = OAuthEndpoint(url, old.issuer, methods)
-            tokens = await request_token(endpoint, identity, self._fetch, form, resource=old.resource, step="refresh")
+            tokens = await request_token(
+                endpoint, identity, self._fetch, form, resource=old.resource, step="refresh", prover=prover
+            )
         except SignInError as error:
             if error.temporary:
                 raise
@@ -392,7 +454,13 @@ class LoginProcess(GenServer):
         return await self._save(old.with_tokens(tokens))
 
     async def _log_in(
-        self, source: TokenSource | None, scopes: tuple[str, ...], old: LoginRecord | None, *, adds_scopes: bool = False
+        self,
+        source: TokenSource | None,
+        scopes: tuple[str, ...],
+        old: LoginRecord | None,
+        *,
+        adds_scopes: bool = False,
+        wanted: DpopUse | None = None,
     ) -> LoginRecord:
         now = _now()
         if len(self._logins) == MOST_LOGINS and now - self._logins[0] < _MINUTE:
@@ -409,7 +477,9 @@ class LoginProcess(GenServer):
                 "discovery",
                 f"the server accepts tokens of {source.server.issuer} now, and this client is registered at {old.issuer}: register it there",
             )
-        return await self._save(await self._login_method.obtain(source, TokenRequest(scopes, before, adds_scopes)))
+        binding = self._binding(source, wanted, old or self._view.record)
+        request = TokenRequest(scopes, before, adds_scopes, binding)
+        return await self._save(await self._login_method.obtain(source, request))
 
     def _count_scope_request(self, scopes: tuple[str, ...]) -> None:
         wanted = frozenset(scopes)
@@ -421,6 +491,14 @@ class LoginProcess(GenServer):
                 code="insufficient_scope",
             )
         self._scope_requests[wanted] = times + 1
+
+
+def _challenged_binding(challenges: Sequence[AuthChallenge]) -> DpopUse | None:
+    """What the challenges of a 401 say about tokens that are bound to a key; None if they say nothing about tokens."""
+    schemes = {each.scheme for each in challenges}
+    if not schemes:
+        return None
+    return "never" if "dpop" not in schemes else "auto" if "bearer" in schemes else "require"
 
 
 def _now() -> float:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from greenroom.transports.client.fetch import FetchFunction, FetchResponse
 
+    from .dpop_proofs import DpopUse
+
+DPOP_ALGORITHM: Final = "ES256"
+"""The algorithm of our proofs (DPoP)."""
 _OK: Final = 200
 _SERVER_ERROR: Final = 500
 _STEP: Final = "discovery"
@@ -37,6 +41,8 @@ class TokenSource(NamedTuple):
     server: AuthorizationServerMetadata
     scopes: tuple[str, ...] | None = None
     """The scopes that the resource supports."""
+    dpop: DpopUse = "never"
+    """Whether the resource states that it accepts tokens that are bound to a key, or only such."""
 
 
 async def discover(
@@ -57,7 +63,7 @@ async def discover(
             f"{canonical_resource(url)} accepts tokens of {printable_line(', '.join(offered))}, and the client is registered at {issuer}: register it at one of those",
         )
     server = await discover_authorization_server(issuer or offered[0], fetch)
-    return TokenSource(resource.resource, server, resource.scopes)
+    return TokenSource(resource.resource, server, resource.scopes, resource.dpop)
 
 
 async def discover_protected_resource(
@@ -164,6 +170,7 @@ class ProtectedResourceMetadata:
     resource: str
     authorization_servers: tuple[str, ...] = ()
     scopes: tuple[str, ...] | None = None
+    dpop: DpopUse = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,11 @@ class AuthorizationServerMetadata:
     sends_issuer: bool = False
     """Whether its redirects name the issuer (RFC 9207)."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    @property
+    def proof_algorithms(self) -> tuple[str, ...] | None:
+        """The algorithms of proofs (DPoP) that it accepts; None if not stated."""
+        return _texts_if_stated(self.raw.get("dpop_signing_alg_values_supported"))
 
 
 def resource_metadata_urls(server: str) -> dict[str, str]:
@@ -220,10 +232,11 @@ def parse_resource_metadata(body: bytes, expected: str, asked: str | None = None
             f"the metadata names {printable_line(resource)}, which is not the requested server: "
             f"its operator has to name {printable_line(expected)} as its `resource`",
         )
-    scopes = metadata.get("scopes_supported")
-    return ProtectedResourceMetadata(
-        resource, texts(metadata.get("authorization_servers")), None if scopes is None else texts(scopes)
-    )
+    dpop: DpopUse = "auto" if DPOP_ALGORITHM in texts(metadata.get("dpop_signing_alg_values_supported")) else "never"
+    if metadata.get("dpop_bound_access_tokens_required") is True:
+        dpop = "require"
+    scopes = _texts_if_stated(metadata.get("scopes_supported"))
+    return ProtectedResourceMetadata(resource, texts(metadata.get("authorization_servers")), scopes, dpop)
 
 
 def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServerMetadata:
@@ -235,14 +248,13 @@ def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServe
             "discovery",
             f"the metadata of {issuer} names another issuer: {printable_line(named or 'none')}",
         )
-    methods = metadata.get("code_challenge_methods_supported")
     return AuthorizationServerMetadata(
         named,
         text(metadata.get("authorization_endpoint")),
         text(metadata.get("token_endpoint")),
         text(metadata.get("registration_endpoint")),
         text(metadata.get("device_authorization_endpoint")),
-        None if methods is None else texts(methods),
+        _texts_if_stated(metadata.get("code_challenge_methods_supported")),
         texts(metadata.get("token_endpoint_auth_methods_supported")),
         texts(metadata.get("scopes_supported")),
         texts(metadata.get("grant_types_supported")),
@@ -250,6 +262,10 @@ def parse_server_metadata(body: bytes, issuer: str | None) -> AuthorizationServe
         metadata.get("authorization_response_iss_parameter_supported") is True,
         metadata,
     )
+
+
+def _texts_if_stated(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else texts(value)
 
 
 def canonical_resource(server: str) -> str:

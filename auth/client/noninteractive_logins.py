@@ -1,4 +1,4 @@
-"""Logins without a user: client credentials, an identity token of an organisation, or tokens from the configuration."""
+"""Logins without a user: client credentials, the token of a workload, an identity token of an organisation, or tokens from the configuration."""
 
 from __future__ import annotations
 
@@ -42,10 +42,16 @@ _EXPIRED: Final = frozenset({"invalid_grant", "invalid_token", "expired_token", 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientCredentials(OAuthClientSettings):
-    """The client credentials grant: the program logs in as itself, with a secret, a signing key or a ready-made assertion."""
+    """The program logs in as itself: with a secret, a signing key or a ready-made assertion (client credentials grant), or with the token of its workload."""
 
-    client_id: str
+    client_id: str | None = None
+    """The client id; a program with a `workload_token` may have none."""
     assertion: str | None = field(default=None, repr=False)
+    workload_token: SubjectToken | None = field(default=None, repr=False)
+    """The token that the platform has issued to this program, such as a Kubernetes service account token, or a function that reads the current one.
+
+    The authorization server has to trust its issuer (workload identity federation, RFC 7523).
+    """
     token_endpoint: str | None = None
     """The token endpoint: then a token is fetched before the first request, so that mistakes show at once. None: it is discovered."""
     resource: str | None = None
@@ -54,16 +60,24 @@ class ClientCredentials(OAuthClientSettings):
     def __post_init__(self) -> None:
         """Raises `ConfigError`."""
         self.identity()
-        if self.client_secret is None and self.key is None and self.assertion is None:
-            raise ConfigError("ClientCredentials needs a client_secret, a key or an assertion")
+        given = (self.client_secret, self.key, self.assertion)
+        if self.workload_token is not None:
+            if any(each is not None for each in given):
+                raise ConfigError("a workload_token replaces client_secret, key and assertion: give it alone")
+        elif all(each is None for each in given):
+            raise ConfigError("ClientCredentials needs a client_secret, a key, an assertion or a workload_token")
 
-    def identity(self) -> ClientIdentity:
-        """The client identity of the program."""
-        return replace(self.client_identity(self.client_id), assertion=self.assertion)
+    def identity(self) -> ClientIdentity | None:
+        """The client identity of the program; None for a workload without one."""
+        if self.client_id is None and self.workload_token is not None:
+            return None
+        return replace(self.client_identity(self.client_id or ""), assertion=self.assertion)
 
     def login_method(self, url: str, fetch: FetchFunction) -> LoginMethod:
         """The login method for that server."""
         source = _configured_source(self.token_endpoint, self.issuer, self.resource or canonical_resource(url))
+        if self.workload_token is not None:
+            return _WorkloadLogin(self, "workload", source, url, fetch)
         return _ClientCredentialsLogin(self, "program", source, url, fetch)
 
 
@@ -138,7 +152,8 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
     def __init__(
         self, settings: _Settings, kind: str, source: TokenSource | None, url: str, fetch: FetchFunction
     ) -> None:
-        super().__init__(url, f"{kind} {settings.client_id} {canonical_resource(url)}", settings.issuer, source)
+        super().__init__(url, f"{kind} {settings.client_id or ''} {canonical_resource(url)}", settings.issuer, source)
+        self.dpop = settings.dpop
         self._settings = settings
         self._fetch = fetch
         self.logs_in_early = source is not None
@@ -146,13 +161,16 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
     async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:
         requested = scopes_to_request(self._settings.scopes, request, source)
         source = source._replace(resource=self._settings.resource or source.resource)
-        form = await self._form(source, requested)
         server = source.server
         if server.token_endpoint is None:
             raise SignInError("token", f"{server.issuer} names no token endpoint")
+        prover = request.binding.prover(server)
+        form = await self._form(source, requested)
         endpoint = OAuthEndpoint(server.token_endpoint, server.issuer, server.auth_methods)
         identity = self._settings.identity()
-        tokens = await request_token(endpoint, identity, self._fetch, form, resource=source.resource, scopes=requested)
+        tokens = await request_token(
+            endpoint, identity, self._fetch, form, resource=source.resource, scopes=requested, prover=prover
+        )
         return login_record(source, identity, tokens, requested)
 
     @abstractmethod
@@ -162,6 +180,35 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
 class _ClientCredentialsLogin(_TokenEndpointLogin[ClientCredentials]):
     async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no parameters
         return {"grant_type": "client_credentials"}
+
+
+class _WorkloadLogin(_TokenEndpointLogin[ClientCredentials]):
+    async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no other parameters
+        """The current token of the workload, read anew each time, since the platform replaces it."""
+        grants = source.server.grants
+        if grants and JWT_BEARER not in grants:
+            raise SignInError(
+                "token",
+                f"{source.server.issuer} accepts no tokens of workloads: it does not support the grant {JWT_BEARER}",
+            )
+        given = self._settings.workload_token
+        try:
+            found = await awaited(given()) if callable(given) else given
+        except Exception as error:  # noqa: BLE001 - the program's function may raise anything, with a secret in its text
+            raise SignInError(
+                "token", f"the token of the workload cannot be read: {_error_name(error)}", temporary=True
+            ) from None
+        token = str(found).strip()
+        if not token:
+            raise SignInError("token", "the token of the workload is empty")
+        return {"grant_type": JWT_BEARER, "assertion": token}
+
+
+def _error_name(error: Exception) -> str:
+    """What may be told of an error of the program's own function: the operating system's text and file names contain no secret."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    return type(error).__name__
 
 
 class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):

@@ -19,7 +19,7 @@ from greenroom.auth.auth_info import text, texts
 from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
 
-from .client_registration import ClientRegistrar, OAuthClientSettings, check_metadata_url
+from .client_registration import ClientRegistrar, OAuthClientSettings, check_metadata_url, check_redirect_uri
 from .interactive_flows import AuthorizationCodeFlow, DeviceFlow, check_code_grant, open_browser
 from .metadata_discovery import (
     AuthorizationServerMetadata,
@@ -65,6 +65,8 @@ class OAuth(OAuthClientSettings):
     """The function that shows a device code to the user: used instead of the browser if the authorization server supports the device grant."""
     port: int = 0
     """The port of the loopback redirect; 0 is any free port."""
+    redirect_uri: str | None = None
+    """A page of the program's own instead of the loopback redirect: `browser` then returns the address to which the user was redirected."""
     timeout: float = 300.0
     """Seconds for the user to sign in."""
     authorization_endpoint: str | None = None
@@ -83,6 +85,10 @@ class OAuth(OAuthClientSettings):
             raise ConfigError(f"timeout must be more than 0 seconds, not {self.timeout!r}")
         if self.client_metadata_url is not None:
             check_metadata_url(self.client_metadata_url)
+        if self.redirect_uri is not None:
+            check_redirect_uri(self.redirect_uri)
+            if self.port:
+                raise ConfigError("port is of the loopback redirect: give either port or redirect_uri")
 
     @property
     def patience(self) -> float:
@@ -133,10 +139,17 @@ class OAuthLoginMethod(LoginMethod):
             source = TokenSource(canonical_resource(url), server)
         super().__init__(url, login_key(settings, url), settings.issuer, source)
         self._settings = settings
+        self.dpop = settings.dpop
         self.is_issuer_bound = settings.client_id is not None
         known = None if settings.client_id is None else settings.client_identity(settings.client_id)
         self._registrar = ClientRegistrar(
-            settings.store, fetch, known, settings.client_metadata_url, settings.client_name, settings.account
+            settings.store,
+            fetch,
+            known,
+            settings.client_metadata_url,
+            settings.client_name,
+            settings.account,
+            binds_tokens=settings.dpop == "require",
         )
         self._fetch = fetch
 
@@ -145,14 +158,20 @@ class OAuthLoginMethod(LoginMethod):
         settings = self._settings
         requested = scopes_to_request(settings.scopes, request, source, settings.also)
         if settings.device is not None and source.server.device_endpoint is not None:
-            flow = DeviceFlow(settings.device, self._registrar, self._fetch, settings.timeout)
+            flow = DeviceFlow(settings.device, self._registrar, self._fetch, settings.timeout, request.binding)
             identity, tokens = await flow.run(source, requested)
         elif settings.browser is None:
             check_code_grant(source.server)
             raise self._needed(source, request)
         else:
             code = AuthorizationCodeFlow(
-                settings.browser, self._registrar, self._fetch, settings.port, settings.timeout
+                settings.browser,
+                self._registrar,
+                self._fetch,
+                settings.port,
+                settings.timeout,
+                settings.redirect_uri,
+                request.binding,
             )
             identity, tokens = await code.run(source, requested)
         return login_record(source, identity, tokens, requested)

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from greenroom.auth.auth_info import number, parse_object, parse_scopes, text
 from greenroom.auth.errors import SignInError
 
+from .dpop_proofs import UNBOUND
 from .metadata_discovery import fetch_in_step, printable_line, refusal_message
 from .token_stores import LoginRecord
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.fetch import FetchFunction, FetchResponse
 
     from .client_registration import ClientIdentity
+    from .dpop_proofs import DpopUse, GrantBinding, ProofKey, TokenProver
     from .metadata_discovery import TokenSource
 
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a token type
@@ -33,6 +35,7 @@ EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _OK: Final = 200
+_NONCE_REFUSALS: Final = (400, 401)
 _SERVER_ERROR: Final = 500
 _TEMPORARY: Final = frozenset({408, 425, 429})
 _LONGEST_TOKEN: Final = 16 * 1024
@@ -58,11 +61,13 @@ class TokenResponse:
     """Unix time."""
     scopes: frozenset[str] | None = None
     """The granted scopes; None: the requested ones."""
+    proof_key: ProofKey | None = None
+    """The key that the token is bound to."""
 
 
 async def request_token(  # noqa: PLR0913 - endpoint, client, grant and resource
     endpoint: OAuthEndpoint,
-    client: ClientIdentity,
+    client: ClientIdentity | None,
     fetch: FetchFunction,
     form: Mapping[str, str],
     *,
@@ -70,24 +75,61 @@ async def request_token(  # noqa: PLR0913 - endpoint, client, grant and resource
     scopes: Collection[str] = (),
     step: str = "token",
     bearer: bool = True,
+    prover: TokenProver | None = None,
 ) -> TokenResponse:
     """Request a token; `form` contains the grant. Raises `SignInError`, whose `code` is the server's error code."""
     form = {**form, "resource": resource}
     if scopes:
         form["scope"] = " ".join(sorted(scopes))
-    return _parse_token_response(
-        response_object(await post_form(endpoint, client, fetch, form, step), step), step, bearer=bearer
-    )
+    answer = response_object(await post_form(endpoint, client, fetch, form, step, prover), step)
+    return _parse_token_response(answer, step, bearer=bearer, prover=prover)
 
 
 async def post_form(
-    endpoint: OAuthEndpoint, client: ClientIdentity, fetch: FetchFunction, form: dict[str, str], step: str
+    endpoint: OAuthEndpoint,
+    client: ClientIdentity | None,
+    fetch: FetchFunction,
+    form: Mapping[str, str],
+    step: str,
+    prover: TokenProver | None = None,
 ) -> FetchResponse:
-    """Post a form with client authentication. Raises `SignInError`."""
+    """Post a form with client authentication, and with a proof of possession if there is a prover. Raises `SignInError`.
+
+    A server that asks for a nonce has not looked at the grant: the form is posted once more, with new assertions and a new proof.
+
+    """
+    answer = await _post_once(endpoint, client, fetch, form, step, prover)
+    if prover is not None and _wants_nonce(answer):
+        answer = await _post_once(endpoint, client, fetch, form, step, prover)
+    return answer
+
+
+async def _post_once(
+    endpoint: OAuthEndpoint,
+    client: ClientIdentity | None,
+    fetch: FetchFunction,
+    form: Mapping[str, str],
+    step: str,
+    prover: TokenProver | None,
+) -> FetchResponse:
+    url, fields = endpoint.url, dict(form)
     headers = {"content-type": "application/x-www-form-urlencoded"}
-    client.add_to_request(form, headers, offered=endpoint.methods, audience=endpoint.issuer or endpoint.url, step=step)
-    body = urlencode(form).encode("ascii")
-    return await fetch_in_step(endpoint.url, fetch, step, method="POST", headers=headers, body=body)
+    if client is not None:
+        client.add_to_request(fields, headers, offered=endpoint.methods, audience=endpoint.issuer or url, step=step)
+    if prover is not None:
+        headers["dpop"] = prover.key.proof("POST", url, nonce=prover.nonces.newest(url))
+    body = urlencode(fields).encode("ascii")
+    answer = await fetch_in_step(url, fetch, step, method="POST", headers=headers, body=body)
+    if prover is not None:
+        prover.nonces.note(url, answer.headers.get("dpop-nonce"))
+    return answer
+
+
+def _wants_nonce(answer: FetchResponse) -> bool:
+    """Whether the server refuses the proof only because it lacks the nonce that comes with the refusal (RFC 9449, 8)."""
+    if answer.status not in _NONCE_REFUSALS or not answer.headers.get("dpop-nonce"):
+        return False
+    return (parse_object(answer.body) or {}).get("error") == "use_dpop_nonce"
 
 
 def response_object(answer: FetchResponse, step: str) -> dict[str, Any]:
@@ -108,11 +150,20 @@ def response_object(answer: FetchResponse, step: str) -> dict[str, Any]:
     )
 
 
-def _parse_token_response(found: Mapping[str, Any], step: str, *, bearer: bool) -> TokenResponse:
+def _parse_token_response(
+    found: Mapping[str, Any], step: str, *, bearer: bool, prover: TokenProver | None = None
+) -> TokenResponse:
     token = text(found.get("access_token"))
     if token is None or len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
         raise SignInError(step, "the authorization server returned no valid access token")
-    if bearer and str(found.get("token_type", "bearer")).lower() != "bearer":
+    kind = str(found.get("token_type", "bearer")).lower()
+    is_bound = prover is not None and kind == "dpop"
+    if prover is not None and prover.required and kind == "bearer":
+        raise SignInError(
+            step,
+            "the authorization server returned a token that is not bound to a key (DPoP), and only a bound one is used",
+        )
+    if bearer and not is_bound and kind != "bearer":
         raise SignInError(
             step,
             f"the token is of the type {printable_line(str(found['token_type']))!r}, and only bearer tokens are supported",
@@ -127,6 +178,7 @@ def _parse_token_response(found: Mapping[str, Any], step: str, *, bearer: bool) 
         text(found.get("refresh_token")),
         None if seconds is None else time.time() + max(0.0, seconds),
         parse_scopes(found.get("scope")),
+        prover.key if prover is not None and is_bound else None,
     )
 
 
@@ -144,6 +196,8 @@ class TokenRequest(NamedTuple):
     """The record of the previous login at the same issuer."""
     adds_scopes: bool = False
     """Whether the previous login is valid and only lacks the scopes."""
+    binding: GrantBinding = UNBOUND
+    """Whether the new tokens are to be bound to a key."""
 
 
 class LoginMethod(ABC):
@@ -155,6 +209,8 @@ class LoginMethod(ABC):
     """Whether it needs no user, and can be repeated at any time."""
     is_issuer_bound = False
     """Whether the client is registered at one issuer only, so that no other issuer may get its credentials."""
+    dpop: DpopUse = "never"
+    """Whether its tokens may or must be bound to a key."""
 
     def __init__(self, url: str, name: str, issuer: str | None, source: TokenSource | None) -> None:
         """`name` is the store key of its logins, `issuer` the issuer at which the client is registered, `source` the configured token source, if any."""
@@ -201,17 +257,18 @@ def scopes_to_request(
 
 
 def login_record(
-    source: TokenSource, identity: ClientIdentity, tokens: TokenResponse, asked: Collection[str]
+    source: TokenSource, identity: ClientIdentity | None, tokens: TokenResponse, asked: Collection[str]
 ) -> LoginRecord:
     """The record of a login."""
     return LoginRecord(
         source.server.issuer,
         source.resource,
         source.server.token_endpoint or "",
-        identity.client_id,
+        "" if identity is None else identity.client_id,
         tokens.access_token,
         tokens.refresh_token,
         tokens.expires_at,
         time.time(),
         tuple(dict.fromkeys((*asked, *sorted(tokens.scopes or ())))),
+        tokens.proof_key,
     )

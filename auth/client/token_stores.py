@@ -16,7 +16,7 @@ import stat
 import time
 from collections import defaultdict
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -27,6 +27,8 @@ from greenroom.errors import ConfigError
 from greenroom.protocol.jsonrpc import encode, is_object
 from greenroom.protocol.sealing import decrypted, file_cipher, new_file_key
 from greenroom.supervision.private_files import check_folder, write_private
+
+from .dpop_proofs import ProofKey
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Mapping, Sequence
@@ -413,6 +415,8 @@ class LoginRecord:
     obtained_at: float = 0.0
     scopes: tuple[str, ...] = ()
     """The requested and the granted scopes, which the next login requests again."""
+    proof_key: ProofKey | None = None
+    """The key that the tokens are bound to (DPoP); None for bearer tokens."""
 
     def is_expiring(self, now: float | None = None) -> bool:
         """Whether the token has expired or is about to."""
@@ -433,25 +437,36 @@ class LoginRecord:
             refresh_token=tokens.refresh_token or self.refresh_token,
             expires_at=tokens.expires_at,
             obtained_at=time.time(),
+            proof_key=tokens.proof_key,
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as a store entry."""
-        return asdict(self)
+        """The record as a store entry. It contains the secrets."""
+        entry = {each.name: getattr(self, each.name) for each in fields(self)}
+        if self.proof_key is None:
+            del entry["proof_key"]  # entries of bearer tokens are as they were before there were others
+        else:
+            entry["proof_key"] = self.proof_key.pem
+        return entry
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None) -> LoginRecord | None:
         """The record in a store entry; None for an incomplete one."""
         if stored is None:
             return None
-        names = ("issuer", "resource", "token_endpoint", "client_id", "access_token")
+        names = ("issuer", "resource", "token_endpoint", "access_token")
         needed = {name: found for name in names if (found := text(stored.get(name))) is not None}
-        if len(needed) < len(names):
+        client_id, proof_key = stored.get("client_id"), ProofKey.read(stored.get("proof_key"))
+        if len(needed) < len(names) or not isinstance(client_id, str):
             return None
+        if "proof_key" in stored and proof_key is None:
+            return None  # its tokens are worth nothing without the key
         return cls(
             **needed,
+            client_id=client_id,
             refresh_token=text(stored.get("refresh_token")),
             expires_at=number(stored.get("expires_at")),
             obtained_at=number(stored.get("obtained_at")) or 0.0,
             scopes=texts(stored.get("scopes")),
+            proof_key=proof_key,
         )

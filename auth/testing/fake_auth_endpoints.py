@@ -16,6 +16,7 @@ from greenroom.errors import GreenroomError
 from greenroom.protocol.errors import ProtocolError
 from greenroom.protocol.jsonrpc import decode, is_object
 
+from .fake_auth_proofs import FakeProofVerifier
 from .fake_auth_records import (
     Approve,
     AuthorizationCode,
@@ -57,6 +58,7 @@ class FakeAuthEndpoints:
     def __init__(self, server: AuthorizationServer) -> None:
         """`server` holds the records."""
         self._server = server
+        self._proofs = FakeProofVerifier(server)
         self.grants = {
             "authorization_code": self._grant_for_code,
             "refresh_token": self._grant_for_refresh_token,
@@ -78,15 +80,38 @@ class FakeAuthEndpoints:
         }
 
     async def _token(self, request: AuthServerRequest) -> AuthServerResponse:
-        """The token endpoint. Raises `OAuthError`."""
-        client = await self._authenticate_client(request)
+        """The token endpoint."""
+        try:
+            fields = await self._tokens(request)
+        except OAuthError as error:
+            answer = error.answer()
+        else:
+            answer = json_response(fields, 200, (("pragma", "no-cache"),))
+        nonce = self._server.dpop_nonce
+        return answer if nonce is None else replace(answer, headers=(*answer.headers, ("dpop-nonce", nonce)))
+
+    async def _tokens(self, request: AuthServerRequest) -> dict[str, Any]:
         kind = request.form.get("grant_type", "")
+        client = await self._token_client(request, kind)
+        bound = client.metadata.get("dpop_bound_access_tokens") is True
+        request = replace(request, jkt=self._proofs.thumbprint_of(request, needed=bound))
         give = self.grants.get(kind)
         if give is None:
             raise OAuthError("unsupported_grant_type", "this grant type is not supported")
         if client.grants is not None and kind not in client.grants and kind != "refresh_token":
             raise OAuthError("unauthorized_client", f"this client may not use {kind}")
-        return json_response(give(client, request), 200, (("pragma", "no-cache"),))
+        return give(client, request)
+
+    async def _token_client(self, request: AuthServerRequest, kind: str) -> RegisteredClient:
+        """The client of a token request. The assertion of a workload needs none (RFC 7523, 3.1)."""
+        form = request.form
+        if (
+            kind == BEARER
+            and not {"client_id", "client_assertion"} & form.keys()
+            and "authorization" not in request.headers
+        ):
+            return RegisteredClient("")
+        return await self._authenticate_client(request)
 
     # --- grants
 
@@ -102,9 +127,11 @@ class FakeAuthEndpoints:
             raise OAuthError("invalid_grant", "redirect_uri is not the one of the code")
         if not server.faults.any_verifier and not code.matches_verifier(form.get("code_verifier")):
             raise OAuthError("invalid_grant", "code_verifier does not match the challenge")
+        if code.grant.jkt not in (None, request.jkt):
+            raise OAuthError("invalid_grant", "the code is bound to another key")
         code.used = True
         grant = self._for_resources(code.grant, request)
-        return self._token_response(grant, refresh=self._may_refresh(client))
+        return self._token_response(grant, request, refresh=self._may_refresh(client))
 
     def _grant_for_refresh_token(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
         server, form = self._server, request.form
@@ -115,11 +142,14 @@ class FakeAuthEndpoints:
         if known.used and server.rotates and not server.faults.reused_refresh:
             self._revoke_family(known.grant.family)
             raise OAuthError("invalid_grant", "the refresh token was used before: all tokens of its grant are revoked")
+        if client.method == "none" and known.grant.jkt not in (None, request.jkt):
+            raise OAuthError("invalid_grant", "the refresh token is bound to another key")
         known.used = True
         wanted = tuple(form["scope"].split()) if "scope" in form else known.grant.scopes
         if not set(wanted) <= set(known.grant.scopes):
             raise OAuthError("invalid_scope", "scope exceeds the granted scopes")
-        answer = self._token_response(replace(self._for_resources(known.grant, request), scopes=wanted), refresh=False)
+        grant = replace(self._for_resources(known.grant, request), scopes=wanted)
+        answer = self._token_response(grant, request, refresh=False)
         return answer | {"refresh_token": self._new_refresh_token(known.grant)} if server.rotates else answer
 
     def _grant_client_credentials(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
@@ -127,7 +157,7 @@ class FakeAuthEndpoints:
             raise OAuthError("unauthorized_client", "a client without authentication may not use client_credentials")
         scopes = tuple(request.form.get("scope", "").split())
         grant = Grant(client.id, client.id, scopes, requested_resources(request))
-        return self._token_response(grant, refresh=False)
+        return self._token_response(grant, request, refresh=False)
 
     def _grant_for_device_code(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
         server = self._server
@@ -147,7 +177,7 @@ class FakeAuthEndpoints:
         decided: Approve = device.decision
         scopes = device.scopes if decided.scopes is None else decided.scopes
         grant = Grant(client.id, decided.user, scopes, device.resource)
-        return self._token_response(grant, refresh=self._may_refresh(client, DEVICE))
+        return self._token_response(grant, request, refresh=self._may_refresh(client, DEVICE))
 
     def _exchange_token(self, client: RegisteredClient, request: AuthServerRequest) -> dict[str, Any]:
         """Token exchange (RFC 8693): an access token, or an assertion for another issuer (ID-JAG)."""
@@ -161,7 +191,7 @@ class FakeAuthEndpoints:
         user = str(claims.get("sub"))
         grant = Grant(client.id, user, scopes, requested_resources(request))
         if wanted == ACCESS_TOKEN:
-            return self._token_response(grant, refresh=False) | {"issued_token_type": ACCESS_TOKEN}
+            return self._token_response(grant, request, refresh=False) | {"issued_token_type": ACCESS_TOKEN}
         if wanted != ID_JAG:
             raise OAuthError("invalid_request", "this requested_token_type is not supported")
         if not form.get("audience"):
@@ -201,7 +231,7 @@ class FakeAuthEndpoints:
         scopes = tuple((form.get("scope") or text(claims.get("scope")) or "").split())
         about = texts(claims.get("resource")) or requested_resources(request)
         grant = Grant(client.id, str(claims.get("sub")), scopes, about)
-        return self._token_response(grant, refresh=False)
+        return self._token_response(grant, request, refresh=False)
 
     def _claims_of(self, token: str) -> dict[str, Any]:
         issued = self._server.issued_tokens.get(token)
@@ -300,7 +330,8 @@ class FakeAuthEndpoints:
             if decision.scopes is None
             else tuple(s for s in consent_request.scopes if s in decision.scopes)
         )
-        grant = Grant(consent_request.client.id, decision.user, scopes, consent_request.resource)
+        jkt = consent_request.params.get("dpop_jkt") if self._server.dpop else None
+        grant = Grant(consent_request.client.id, decision.user, scopes, consent_request.resource, jkt=jkt)
         expires = self._server.clock() + CODE_LIFETIME
         self._server.codes[code] = AuthorizationCode(grant, back, consent_request.params.get("code_challenge"), expires)
         return code
@@ -471,6 +502,8 @@ class FakeAuthEndpoints:
             fields["aud"] = about[0] if len(about) == 1 else list(about)
         if grant.scopes:
             fields["scope"] = " ".join(grant.scopes)
+        if grant.jkt is not None:
+            fields["cnf"] = {"jkt": grant.jkt}
         claims = with_fault(fields, {**(more or {}), **server.faults.claims})
         token = (
             secrets.token_urlsafe(24) if server.opaque else server.keys.sign(claims, server.faults, {"typ": "at+jwt"})
@@ -478,12 +511,13 @@ class FakeAuthEndpoints:
         server.issued_tokens[token] = (grant, claims)
         return token
 
-    def _token_response(self, grant: Grant, *, refresh: bool) -> dict[str, Any]:
-        """The response of the token endpoint for a grant."""
+    def _token_response(self, grant: Grant, request: AuthServerRequest, *, refresh: bool) -> dict[str, Any]:
+        """The response of the token endpoint for a grant: the tokens are bound to the key of the request's proof, if it has one."""
         server = self._server
+        grant = replace(grant, jkt=request.jkt)
         fields: dict[str, Any] = {
             "access_token": self.issue_access_token(grant),
-            "token_type": "Bearer",
+            "token_type": "Bearer" if grant.jkt is None else "DPoP",
             "expires_in": int(server.lifetime),
         }
         if grant.scopes:

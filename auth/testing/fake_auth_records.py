@@ -83,6 +83,8 @@ class Grant:
     resource: tuple[str, ...]
     family: str = field(default_factory=lambda: secrets.token_hex(8))
     """Tokens of one family are revoked together."""
+    jkt: str | None = None
+    """The thumbprint of the key that its tokens are bound to (DPoP)."""
 
 
 @dataclass
@@ -168,6 +170,8 @@ class AuthServerRequest:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     body: bytes = field(default=b"", repr=False)
+    jkt: str | None = None
+    """The thumbprint of the key of its proof, which was verified."""
 
     @classmethod
     def of(cls, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthServerRequest:

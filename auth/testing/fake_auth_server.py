@@ -25,6 +25,7 @@ from greenroom.transports.client.fetch import SIZE, Fetcher, FetchResponse
 from greenroom.transports.client.http_address import Guard
 
 from .fake_auth_endpoints import FakeAuthEndpoints
+from .fake_auth_proofs import PROOF_ALGORITHMS
 from .fake_auth_records import (
     METHODS,
     Approve,
@@ -80,12 +81,13 @@ class AuthorizationServer:
         family: Literal["RSA", "EC", "OKP"] = "EC",
         lifetime: float = 3600.0,
         registration: bool = True,
+        dpop: Literal["accept", "require"] | None = None,
         clock: Callable[[], float] = time.time,
         documents: FetchFunction | None = None,
     ) -> None:
         """`path` is the path of the issuer; `issuer` is the issuer's URL if the server is used in memory only.
 
-        `opaque` issues random tokens instead of JWTs. `documents` fetches client metadata documents; None: from this machine only.
+        `opaque` issues random tokens instead of JWTs. `dpop` binds tokens to the keys of proofs (RFC 9449); without it, proofs are ignored. `documents` fetches client metadata documents; None: from this machine only.
 
         """
         self.path = path.rstrip("/")
@@ -96,6 +98,9 @@ class AuthorizationServer:
         self.keys = SigningKeys(family)
         self.lifetime = lifetime
         self.registration = registration
+        self.dpop = dpop
+        self.dpop_nonce: str | None = None
+        """The nonce that proofs need from now on, and that each token response names; None: proofs need none."""
         self.clock = clock
         self.faults = Faults()
         """The faults in its responses."""
@@ -300,6 +305,8 @@ class AuthorizationServer:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": [self.keys.algorithm],
         }
+        if self.dpop is not None:
+            fields["dpop_signing_alg_values_supported"] = list(PROOF_ALGORITHMS)
         if self.registration:
             fields["registration_endpoint"] = self.url("register")
         return with_fault(fields, self.faults.metadata)

@@ -167,6 +167,8 @@ def sign_in(scenario: str, given: dict[str, Any]) -> SignIn | None:
         case "client-credentials-jwt":
             key = signing_key(given["private_key_pem"])
             return ClientCredentials(client_id=given["client_id"], key=key, algorithm=given["signing_algorithm"])
+        case "wif-jwt-bearer":
+            return ClientCredentials(client_id=given["client_id"], workload_token=given["valid_jwt"])
         case "enterprise-managed-authorization" | "cross-app-access-complete-flow":
             return EnterpriseManaged(
                 client_id=given["client_id"],
