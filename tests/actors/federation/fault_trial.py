@@ -1,7 +1,8 @@
 """A federation of twenty servers under random faults, with constant callers, and the invariants that must hold.
 
-Some of the servers are spared: no caller may notice anything there. Of the others each call is settled exactly once, in a way that has a
-type, no call is heard twice, and when the faults are over all of them come back by themselves.
+Half of the servers speak the stateless era at first, and half a handshake revision; some change that in the middle. Some of the servers are spared: no caller may
+notice anything there. Of the others each call is settled exactly once, in a way that has a type, no call is carried out twice, and when the faults are over all
+of them come back by themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from greenroom.supervision import Backoff
 from greenroom.supervision.testing import Fault, FaultPlan, fault_kind, inject
 from greenroom.transports.client.errors import ConnectionLost
 
-from .fake_upstreams import Upstairs, all_ready, federated, spec
+from .era_upstreams import EraUpstream
+from .fake_upstreams import all_ready, call, federated, spec
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Pending
@@ -42,6 +44,8 @@ KINDS: Final = (
     "cut connection",
     "snap connection",
     "mute connection",
+    "deploy connection",
+    "redeploy connection",
     "kill refresher",
     "raise refresher",
     "kill probe",
@@ -54,11 +58,11 @@ KINDS: Final = (
 _wires: WeakValueDictionary[Pid, StageWire] = WeakValueDictionary()
 
 
-class Flaky(Upstairs):
+class Flaky(EraUpstream):
     """A server that says nothing for a while when it is told to, and each of whose calls takes a moment."""
 
-    def __init__(self) -> None:
-        super().__init__("a", "b", "c")
+    def __init__(self, *, stateless: bool) -> None:
+        super().__init__("a", "b", "c", stateless=stateless)
         self.muted = False
         self.mutes = 0
         for method, answer in tuple(self.answers.items()):
@@ -123,6 +127,22 @@ def _mute(moment: FaultContext) -> None:
     wire.stage.mute(moment.fault.seconds or 2.0)
 
 
+@fault_kind("deploy", needs=_connected)
+def _deploy(moment: FaultContext) -> None:
+    """The server speaks the other era from now on."""
+    wire = _wire(moment.process)
+    assert wire is not None
+    assert isinstance(wire.stage, Flaky)
+    wire.stage.deploy(stateless=not wire.stage.stateless)
+
+
+@fault_kind("redeploy", needs=_connected)
+def _redeploy(moment: FaultContext) -> None:
+    """The same, and it hangs up."""
+    _deploy(moment)
+    _cut(moment)
+
+
 def plan(seed: int, faults: int, every: float) -> FaultPlan:
     """So many faults, one every so many seconds on average, for the servers that are not spared."""
     source = random.Random(seed)
@@ -157,7 +177,7 @@ class Outcome:
 async def trial(faults: FaultPlan, *, pause: float = 0.5) -> Outcome:
     """Have the plan carried out, and look at everything that has to be true."""
     outcome = Outcome()
-    stages = {f"s{number}": Flaky() for number in range(SERVERS)}
+    stages = {f"s{number}": Flaky(stateless=number % 2 == 0) for number in range(SERVERS)}
     loop = asyncio.get_running_loop()
     async with federated({id: _spec(stage) for id, stage in stages.items()}) as federation:
         await all_ready(federation)
@@ -175,14 +195,19 @@ async def trial(faults: FaultPlan, *, pause: float = 0.5) -> Outcome:
         await asyncio.gather(*callers)
         watching.cancel()
         async with asyncio.timeout(1000):
-            for id in stages:
+            for id, stage in stages.items():
+                stage.muted = False
                 await _comes_back(federation, id)
+                assert await call(federation, id, "at last") == "at last"
         for id, stage in stages.items():
             upstream = federation.members[id]
             assert upstream.limiter.idle, id
             assert list(upstream.offering.tools) == ["a", "b", "c"], id
-            heard = Counter(request.params["name"] for request in stage.asked("tools/call"))
-            assert not [name for name, times in heard.items() if times > 1], id
+            done = Counter(request.params["name"] for request in stage.executed if request.method == "tools/call")
+            assert not [name for name, times in done.items() if times > 1], id
+            welcome = upstream.line.welcome
+            assert welcome is not None
+            assert welcome.is_stateless is stage.stateless, id
         for number in range(SPARED):
             assert federation.whereis(f"s{number}") == before[f"s{number}"]
             assert len(stages[f"s{number}"].wires) == 1

@@ -35,7 +35,7 @@ async def test_undeclared_lists_are_not_requested() -> None:
     stage = Upstairs(capabilities={"tools": {}})
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
-        assert {request.method for request in stage.requests} == {"initialize", "tools/list"}
+        assert {request.method for request in stage.requests} == {"server/discover", "initialize", "tools/list"}
 
 
 async def test_a_storm_is_one_fetch_and_one_announcement() -> None:
