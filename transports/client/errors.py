@@ -270,11 +270,14 @@ def kinds_tried(tried: frozenset[int], head: ResponseHead) -> frozenset[int] | N
     return None if head.status in tried else (tried | {head.status}) - {_NONCE_CHALLENGE}
 
 
-def is_not_done(head: ResponseHead, instance: str) -> bool:
-    """Whether a request refused with this head was surely not executed. `instance` is the process that has our session; empty if unknown."""
+def is_not_done(head: ResponseHead, instance: str, *, alone: bool = False) -> bool:
+    """Whether a request refused with this head was surely not executed. `instance` is the process that has our session; empty if unknown.
+
+    `alone`: there are no sessions, so any process of the server may refuse a request, and its name tells nothing.
+    """
     said = instance_of(head)
-    if not instance:
-        return not said and (head.status in _DECLINED or is_challenge(head))
+    if alone or not instance:
+        return (alone or not said) and (head.status in _DECLINED or is_challenge(head))
     if not said:
         # A component in front of the server: it can check credentials and the length before it forwards a request, and nothing else for
         # sure.

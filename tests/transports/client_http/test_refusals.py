@@ -87,6 +87,15 @@ def test_a_refusal_is_trusted_from_the_process_that_has_the_session(
     assert is_not_done(head(status, **said), ours) is not_done
 
 
+@pytest.mark.parametrize(
+    ("status", "not_done"), [(401, True), (413, True), (429, True), (404, False), (500, False), (503, False)]
+)
+def test_any_process_may_refuse_a_request_that_stands_alone(status: int, *, not_done: bool) -> None:
+    for said in ({}, {"greenroom_instance": ELSEWHERE}, {"greenroom_instance": HERE}):
+        assert is_not_done(head(status, **said), HERE, alone=True) is not_done
+        assert is_not_done(head(status, **said), "", alone=True) is not_done
+
+
 def test_a_403_for_more_scopes_is_a_challenge_and_another_is_not() -> None:
     assert is_not_done(head(403, www_authenticate='Bearer error="insufficient_scope"'), "")
     assert not is_not_done(head(403, www_authenticate="Bearer"), "")
