@@ -42,6 +42,7 @@ from .notification_readers import NotificationReader, NotificationReaders
 from .outgoing_envelope import ToolHeaders
 from .pending_requests import PendingRequest
 from .request_table import parked
+from .response_cache import KEPT_METHODS
 from .server_connection import ServerConnection
 from .settings import ClientSettings
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from greenroom.transports.client.interfaces import Route
 
     from .interfaces import ServerWelcome
+    from .response_cache import LineCache, Outcome
 
 _DEFAULT: Final[Any] = ...
 _UNSUBSCRIBE_TIMEOUT: Final = 5.0
@@ -103,6 +105,8 @@ class ConnectionLine:
         self.tools_changed: Callable[[], object] | None = None
         """Called as soon as the server announces a changed tool list; a queued notification would arrive after the next call has begun."""
         self.readers = NotificationReaders(self.settings.max_updates)
+        self.cache: LineCache | None = None
+        """Results that a server of the stateless era lets this client keep."""
         self.tasks = TaskRecords(self.readers)
         """The server's tasks that are followed, or were."""
         self._steady: Status | None = None
@@ -187,6 +191,8 @@ class ConnectionLine:
                 pending.settle(None, RequestTimeout(method, seconds))
                 return pending
             seconds = None
+        if self.cache is not None and method in KEPT_METHODS and self._is_kept(pending, self.cache, loop):
+            return pending
         absent = process is None or process.life
         if absent and not (wait and seconds is not None and self._comes_back()):
             pending.settle(None, self._absent())
@@ -210,6 +216,31 @@ class ConnectionLine:
         self.unread[pending] = None
         process.send(pending)
         return pending
+
+    def use_cache(self, cache: LineCache) -> None:
+        """Keep results in this cache from now on."""
+        self.cache = cache
+        self.readers.on_gap = cache.forget
+
+    def _is_kept(self, pending: PendingRequest, cache: LineCache, loop: asyncio.AbstractEventLoop) -> bool:
+        """Settle the request with a fresh result that is kept. Returns False where there is none; then its outcome goes through the cache."""
+        key = cache.key(pending.method, pending.params)
+        over = self.phase in (Phase.CLOSING, Phase.CLOSED)
+        if key is None or over or (self.welcome is not None and not self.welcome.is_stateless):
+            return False
+        found = None if self.welcome is None else cache.find(key, loop.time())
+        if found is not None:
+            if pending.method == "tools/list" and cache.has_headers:
+                self.tool_headers.learn(found)  # another line may have fetched the page
+            return pending.settle(found)
+        fetch = cache.fetch(key)
+
+        def judge(result: dict[str, Any] | None, error: BaseException | None) -> Outcome:
+            hinted = self.welcome is not None and self.welcome.is_stateless
+            return cache.settle(fetch, result, error, loop.time()) if hinted else (result, error)
+
+        pending.judge = judge
+        return False
 
     def _comes_back(self) -> bool:
         """Whether the supervisor will restart the process, and there is room for one more held request."""

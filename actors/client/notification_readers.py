@@ -42,6 +42,8 @@ class NotificationReaders:
         """A lock for each resource: subscribe and unsubscribe requests must not overtake each other."""
         self.followed_tasks: dict[str, int] = {}
         """Tasks by id whose changes are wanted, and by how many followers."""
+        self.on_gap: Callable[[], object] | None = None
+        """Called when notifications may have been lost, before readers are told."""
         self.listening: Listening | None = None
         """What the connection listens to, while its process runs."""
 
@@ -62,6 +64,8 @@ class NotificationReaders:
 
     def gap(self) -> None:
         """Add a gap to every queue: notifications may have been lost."""
+        if self.on_gap is not None:
+            self.on_gap()
         for kept in (*self.by_uri.values(), *self.by_method.values()):
             for reader in kept:
                 reader.add(GAP)

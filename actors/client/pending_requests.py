@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Node, Pid, Process
 
     from .interfaces import Progress
+    from .response_cache import Outcome
 
 
 OutcomeCallback: TypeAlias = "Callable[[dict[str, Any] | None, BaseException | None], object]"
@@ -82,6 +83,8 @@ class PendingRequest:
     """How often the server refused it before it did anything, for a reason that this client could mend."""
     doubted: tuple[PeerError, bool] | None = None
     """An error that looked like one of a server of the other era, and whether the request stood alone. It is the answer if the server is of the same era still."""
+    judge: Callable[[dict[str, Any] | None, BaseException | None], Outcome] | None = None
+    """Called with the outcome of a request whose result may be kept; returns the outcome for its caller."""
     resends = 0
     """How often it was resent after a loss."""
     held = 0
@@ -194,6 +197,8 @@ class PendingRequest:
         future = self._future
         if future.done():
             return False
+        if self.judge is not None and not self.rounds:  # the answer to a retry depends on more than the request
+            result, error = self.judge(result, error)
         if error is None:
             future.set_result(result)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no error: a result
         else:

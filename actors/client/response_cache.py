@@ -20,7 +20,7 @@ import msgspec
 
 from greenroom.actors.settings import BadSetting
 from greenroom.errors import suggests
-from greenroom.protocol.cache_hints import CACHEABLE
+from greenroom.protocol.cache_hints import CACHEABLE, received_cache
 from greenroom.protocol.errors import BadAnswer, PeerError
 from greenroom.transports.client.errors import (
     ConnectFailed,
@@ -31,11 +31,14 @@ from greenroom.transports.client.errors import (
     SilentTooLong,
     Unauthorized,
 )
+from greenroom.transports.client.interfaces import authorization_of, endpoint_of, is_http
 
 from .errors import InitTimeout, RequestLost, RequestTimeout, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+    from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+    from greenroom.transports.client.interfaces import Route
 
     Outcome: TypeAlias = tuple[dict[str, Any] | None, BaseException | None]
     """The result of a request, or its error."""
@@ -52,6 +55,10 @@ _LISTS: Final[Mapping[str, str]] = {
 }
 """The notification that makes a list stale."""
 _UPDATED: Final = "notifications/resources/updated"
+KEPT_METHODS: Final = frozenset(_PARAM)
+"""The methods whose results may be kept."""
+CHANGES: Final = frozenset((*_LISTS.values(), _UPDATED))
+"""The notifications that make results stale."""
 _LONGEST_PARAM: Final = 4096
 """Characters of the longest URI or cursor in a key."""
 _MOST_PARENTS: Final = 64
@@ -87,14 +94,6 @@ def cache_key(endpoint: Hashable, declared: bytes, method: str, params: Mapping[
     value: Any = given.get(name)
     known = isinstance(value, str) and len(value) <= _LONGEST_PARAM
     return CacheKey(endpoint, declared, method, value) if known else None
-
-
-def seconds_of(result: Mapping[str, Any], most: float) -> float:
-    """For how many seconds a result may be kept: 0 unless its `ttlMs` is a number above 0."""
-    ttl: Any = result.get("ttlMs")
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0:
-        return 0.0
-    return min(ttl, most * 1000) / 1000
 
 
 def is_unreachable(error: BaseException | None) -> bool:
@@ -294,11 +293,11 @@ class ResponseCache:
             return  # the answer to a later request came first
         for slot in before:
             self._drop(slot)
-        seconds = seconds_of(result, self.max_seconds)
-        public = result.get("cacheScope") == "public"
-        if result.get("resultType", "complete") != "complete":
+        hint = received_cache(result)
+        seconds, public = min(hint.seconds, self.max_seconds), hint.public
+        if not seconds or result.get("resultType", "complete") != "complete":
             return
-        if not seconds or fetch.subject.is_old or (authorization is None and not public):
+        if fetch.subject.is_old or (authorization is None and not public):
             return
         data = msgspec.json.encode(result)
         size = len(data) + len(key.param or "") + _OVERHEAD
@@ -401,45 +400,59 @@ class LineCache:
     """A cache as one line uses it: its server, what its requests declare, and on whose behalf they are sent."""
 
     def __init__(
-        self, cache: ResponseCache, endpoint: Hashable, authorization: Callable[[], Hashable], owner: Hashable = None
+        self, cache: ResponseCache, route: Route, line: Hashable, *, server: Hashable = None, principal: Hashable = None
     ) -> None:
-        """`authorization` returns what the next request is sent with, or None where that is not known: then only public results are kept.
+        """`line` is unique to the line. `server` is its server's identity among those of this cache, by default that of the route.
 
-        `owner` is to whose share results count; by default that of the authorization.
+        `principal` is on whose behalf its requests are sent, where that does not follow from the route. Lines share private results if they send
+        equal credentials for the same principal.
         """
         self.cache = cache
-        self.endpoint = endpoint
+        self.server = (endpoint_of(route) or line) if server is None else server
         self.declared = b""
-        self._authorization = authorization
-        self._owner = owner
+        """What its requests declare, encoded."""
+        self.has_headers = is_http(route)
+        """Whether calls of listed tools repeat arguments in headers."""
+        self._route = route
+        self._principal = principal
+        self._owner = line if principal is None else principal
 
-    def find(self, method: str, params: Mapping[str, Any] | None, now: float) -> dict[str, Any] | None:
-        """The fresh result of such a request; None where there is none."""
-        key = cache_key(self.endpoint, self.declared, method, params)
-        return None if key is None else self.cache.find(key, self._authorization(), now)
+    @property
+    def _authorization(self) -> Hashable:
+        if not self.has_headers:  # a process of its own, or this program: who the client is does not change
+            return self._owner
+        sent = authorization_of(self._route)
+        return None if sent is None else (self._principal, sent)
 
-    def fetch(self, method: str, params: Mapping[str, Any] | None) -> CacheFetch | None:
-        """Such a request is about to be sent; None if its result is not kept."""
-        key = cache_key(self.endpoint, self.declared, method, params)
-        return None if key is None else self.cache.fetch(key, self._authorization(), self._owner)
+    def key(self, method: str, params: Mapping[str, Any] | None) -> CacheKey | None:
+        """The key of a request; None if its result is not kept."""
+        return cache_key(self.server, self.declared, method, params)
+
+    def find(self, key: CacheKey, now: float) -> dict[str, Any] | None:
+        """The fresh result of a request; None where there is none."""
+        return self.cache.find(key, self._authorization, now)
+
+    def fetch(self, key: CacheKey) -> CacheFetch:
+        """A request is about to be sent."""
+        return self.cache.fetch(key, self._authorization, self._owner)
 
     def settle(
         self, fetch: CacheFetch, result: dict[str, Any] | None, error: BaseException | None, now: float
     ) -> Outcome:
         """The outcome of that request for its caller."""
-        return fetch.settle(result, error, self._authorization(), now)
+        return fetch.settle(result, error, self._authorization, now)
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """The server has announced a change."""
-        self.cache.on_notification(self.endpoint, method, params)
+        self.cache.on_notification(self.server, method, params)
 
     def forget(self) -> None:
         """Changes of the server may have been missed."""
-        self.cache.forget(self.endpoint)
+        self.cache.forget(self.server)
 
     def results(self, now: float) -> list[CachedResult]:
         """The fresh results of this server, oldest first."""
-        return self.cache.results(self.endpoint, now)
+        return self.cache.results(self.server, now)
 
 
 def _slots(key: CacheKey, authorization: Hashable) -> Iterator[_Slot]:

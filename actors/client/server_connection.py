@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
-from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, encode_result
+from greenroom.protocol.jsonrpc import (
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    encode,
+    encode_result,
+)
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -76,6 +83,7 @@ from .input_rounds import InputRounds, RoundDue
 from .interfaces import Phase
 from .pending_requests import InternalRequest, PendingRequest, RequestWithdrawn
 from .request_table import LONGEST, ReadyTimeout, RequestTable, RetryDue
+from .response_cache import CHANGES
 from .server_requests import HandlerReply, HandlerTimeout, NotificationDispatcher, ServerRequests
 from .stateless_replies import StatelessReplies
 
@@ -126,6 +134,8 @@ class ServerConnection(GenStatem[Phase]):
         self.opening = ConnectionOpening(
             line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
         )
+        if line.cache is not None:
+            line.cache.declared = encode(self.opening.envelope.capabilities)
         self._wire: ClientWire | None = None
         """The wire in use, or in its handshake."""
         self._wires: dict[Pid, ClientWire] = {}
@@ -433,6 +443,8 @@ class ServerConnection(GenStatem[Phase]):
 
     def _notified(self, wire: ClientWire, notification: JsonRpcNotification) -> None:
         method, params = notification.method, notification.params
+        if self.line.cache is not None and method in CHANGES:  # before callers are told, who may fetch at once
+            self.line.cache.on_notification(method, params)
         if method == "notifications/progress":
             self.requests.on_progress(params)
         elif method == "notifications/tasks/status":

@@ -80,6 +80,8 @@ class StatelessReplies:
         alone = requests.envelope is not None
         if alone and error.code == ErrorCode.HEADER_MISMATCH and entry.method == "tools/call":
             entry.refused += 1
+            if self._line.cache is not None:
+                self._line.cache.on_notification("notifications/tools/list_changed", {})
             requests.suspend(entry)
             self._list_tools_for(entry, None, self._line.settings.max_pages)
             return True
