@@ -84,7 +84,8 @@ class HttpConnectionPool:
         self._tls = context
         self.settings = settings
         self._idle: list[PooledConnection] = []
-        self._busy: dict[PooledConnection, None] = {}
+        self._busy: dict[PooledConnection, bool] = {}
+        """Connections with a request, and whether that takes a place."""
         self._connecting: dict[QueuedRequest, None] = {}
         self._queued: deque[QueuedRequest] = deque()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -115,7 +116,7 @@ class HttpConnectionPool:
     def _assign(self, request: OutgoingRequest, connection: PooledConnection) -> bool:
         """Send a request on that connection. False if the kernel accepted no byte of it."""
         request.in_flight = connection
-        self._busy[connection] = None
+        self._busy[connection] = not request.lasts
         if connection.send(self._encode(request), request):
             return True
         request.in_flight = None
@@ -219,11 +220,12 @@ class HttpConnectionPool:
 
     def on_released(self, connection: PooledConnection) -> None:
         """A connection's response is complete, and it can be used again."""
-        self._busy.pop(connection, None)
+        took_place = self._busy.pop(connection, True)
         if self._closed:
             connection.close()
             return
-        if self._queued and connection.reaches(self._queued[0].request.address):
+        waiting = self._queued[0].request if self._queued else None
+        if waiting is not None and connection.reaches(waiting.address) and (took_place or self._has_room()):
             self._assign_or_retry(self._queued.popleft().request, connection)
             return
         connection.idle_since = self._loop.time()
@@ -244,7 +246,8 @@ class HttpConnectionPool:
             self.start(self._queued.popleft().request)
 
     def _has_room(self) -> bool:
-        return len(self._busy) + len(self._connecting) < self.settings.max_connections
+        connecting = sum(not each.request.lasts for each in self._connecting)
+        return sum(self._busy.values()) + connecting < self.settings.max_connections
 
     def _sweep_in(self, seconds: float) -> None:
         self._sweep_timer = self._loop.call_later(seconds + 0.01, self._sweep, context=self._context)
@@ -548,7 +551,7 @@ _BODILESS: Final = frozenset({204, 304})
 
 
 class ResponseHead:
-    """The status and headers of a response, and its framing. Of duplicate headers the last one is kept."""
+    """The status and headers of a response, and its framing. Of duplicate headers the last one is kept, and of challenges all."""
 
     __slots__ = ("chunked", "headers", "length", "persistent", "status")
 
@@ -566,6 +569,8 @@ class ResponseHead:
         length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
         if len(headers) != len(lines):
             _check_duplicates(lines)
+            if b"www-authenticate" in headers:
+                headers[b"www-authenticate"] = b", ".join(value for name, value in lines if name == b"www-authenticate")
         if coding is not None:
             if length is not None or version != b"1.1" or coding.lower() != b"chunked":
                 raise Malformed(502, "the response's length is given in an ambiguous way")

@@ -54,6 +54,8 @@ _NOTIFICATIONS_IN_FLIGHT: Final = 32
 
 Each has a connection of its own, so a flood of pings once opened a thousand.
 """
+_LISTEN: Final = ("mcp-method", "subscriptions/listen")
+"""The header of a request whose response goes on until one side ends it."""
 _FALLBACK_STATUSES: Final = frozenset({400, 404, 405})
 
 
@@ -104,6 +106,7 @@ class HttpWire:
         self._waiting: deque[MessagePost] = deque()
         self._bytes_in_flight = 0
         self._notifications_in_flight = 0  # how many of those in flight are no requests
+        self._lasting = 0  # how many of those in flight are listens
         self._barrier: MessagePost | None = None
         self._standalone: StandaloneStream | None = None
         self._legacy: LegacySseStream | None = None
@@ -134,11 +137,11 @@ class HttpWire:
                 self.deliver((UnansweredRequest(id, self._session_gone, resend=True),))
             return
         settings = self.settings
-        if len(self._in_flight) + len(self._waiting) >= settings.max_connections + settings.max_waiting:
-            raise WireFull(
-                f"{len(self._in_flight) + len(self._waiting)} messages are queued or in flight to {self.description}"
-            )
-        if self._bytes_in_flight + len(frame) > settings.max_waiting_bytes and self._bytes_in_flight:
+        lasts = _LISTEN in mirrored
+        queued = len(self._in_flight) + len(self._waiting) - self._lasting
+        if queued >= settings.max_connections + settings.max_waiting and not lasts:
+            raise WireFull(f"{queued} messages are queued or in flight to {self.description}")
+        if self._bytes_in_flight + len(frame) > settings.max_waiting_bytes and self._bytes_in_flight and not lasts:
             raise WireFull(f"{self._bytes_in_flight:,} bytes are queued or in flight to {self.description}")
         if id is None or self._legacy is not None:
             request = MessagePost(self, frame, id, ordered=ordered)
@@ -146,7 +149,11 @@ class HttpWire:
             request = RequestPost(self, frame, id, ordered=ordered)
             if mirrored:
                 request.mirrored = mirrored
-        self._bytes_in_flight += len(frame)
+        if lasts:
+            request.lasts = request.urgent = True
+            self._lasting += 1
+        else:
+            self._bytes_in_flight += len(frame)
         if id is not None:
             self._unanswered[id] = request
             if self.session_in_doubt and self._barrier is None:
@@ -201,7 +208,10 @@ class HttpWire:
             self._waiting.remove(request)
         else:
             return
-        self._bytes_in_flight -= len(request.frame)
+        if request.lasts:
+            self._lasting -= 1
+        else:
+            self._bytes_in_flight -= len(request.frame)
         if self._barrier is request:
             self._barrier = None
         if self._ping is request:
@@ -314,10 +324,11 @@ class HttpWire:
         ):
             return False
         # A request that was acknowledged, or whose stream is to be resumed, is on no connection, though the server has received it.
+        # A listen is not waited for: a server that stops lets it go on to the last moment, and it is opened again.
         return not any(
             each.may_have_been_received
             for each in (*self._in_flight, *self._unanswered.values())
-            if each is not request
+            if each is not request and not each.lasts
         )
 
     def _end_now(self, error: TransportError) -> None:
@@ -334,7 +345,7 @@ class HttpWire:
 
     def was_not_done(self, head: ResponseHead) -> bool:
         """Whether a refused request can be resent: a handshake always, anything else only if it was surely not executed."""
-        return not self._version or is_not_done(head, self.instance)
+        return not self._version or is_not_done(head, self.instance, alone=not self._has_sessions)
 
     def session_gone(self, request: MessagePost | None, error: HttpError, *, unseen: bool) -> None:
         """The server has lost our session. Requests that were surely not executed can be resent in another one."""

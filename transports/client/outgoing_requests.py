@@ -72,9 +72,9 @@ class OutgoingRequest:
     method: str = "POST"
     urgent: bool = True
     """Whether it is sent although the limit of requests in flight is reached: the server may need it before it can answer those."""
+    lasts = False  # whether its response goes on until one side ends it: it takes none of the places for requests
     headers: Headers = ()
-    mirrored: Headers = ()
-    """The headers that repeat parts of a request that stands alone; such a request has no session, and its stream cannot be resumed."""
+    mirrored: Headers = ()  # those that repeat parts of a request that stands alone: it has no session, and no resumption
     in_flight: InFlightRequest | None = None
     """The request at its carrier, while it is in flight."""
     done = False

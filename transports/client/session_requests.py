@@ -45,6 +45,7 @@ class StandaloneStream(OutgoingRequest):
     """The standalone stream of one wire, for as long as the wire lives."""
 
     method = "GET"
+    lasts = True
     _begun = False  # whether a stream was ever open
     _retry: float | None = None
     _failures = 0
@@ -177,6 +178,7 @@ class LegacySseStream(OutgoingRequest):
     """The event stream of one wire in the legacy transport."""
 
     method = "GET"
+    lasts = True
 
     def __init__(self, wire: HttpWire, instead: HttpError | None) -> None:
         """`instead` is the refusal of the newer transport: the error to report if this one fails, too."""
