@@ -132,6 +132,13 @@ class UpstreamRequest:
             return self._future.done()
         return self._over or self._error is not None or bool(getattr(self.inner, "settled", False))
 
+    def was_answered(self, error: BaseException | None) -> bool:
+        """Whether a request that timed out had a first answer: it waited for the end of a task, or for a user, and not for its server."""
+        inner = self.inner
+        return isinstance(error, RequestTimeout) and bool(
+            getattr(inner, "follows", False) or getattr(inner, "suspended", False)
+        )
+
     def queue(self, limiter: RequestLimiter, patience: float | None = None) -> None:
         """Start to wait, with its own timers: `patience` bounds the wait for an upstream whose processes do not run."""
         self._limiter = limiter
@@ -427,7 +434,7 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         now = _now()
         self.leave(request, now)
         breaker = self._upstream.breaker
-        failed = is_failure(error, breaker.settings.peer_codes)
+        failed = None if request.was_answered(error) else is_failure(error, breaker.settings.peer_codes)
         self._upstream.note_sign_in(error)
         if isinstance(error, RequestLost) and isinstance(error.cause, ConnectFailed):
             opens = breaker.record_unreachable(
