@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from .client_callbacks import Roots
     from .client_targets import InProcessServer, Target
     from .host_apps import HostApps
-    from .host_skills import HostSkills
+    from .skill_reader import HostSkills
 
     SomeServer: TypeAlias = Target | UpstreamSpec
     SomePins: TypeAlias = Pins | Mapping[str, Any] | str | os.PathLike[str]
@@ -274,7 +274,7 @@ class Host(HostFiles):
     @property
     def skills(self) -> HostSkills:
         """The skills of the servers."""
-        from .host_skills import HostSkills  # noqa: PLC0415 - few hosts read any
+        from .skill_reader import HostSkills  # noqa: PLC0415 - few hosts read any
 
         return HostSkills(self)
 
