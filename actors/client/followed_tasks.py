@@ -184,17 +184,17 @@ class TaskRecords:
         """`readers` are those of the line: they listen to changes of tasks, too."""
         self.followed: dict[str, FollowedTask] = {}
         self._readers = readers
-        self._idle: dict[str, FollowedTask] = {}
+        self.idle: dict[str, FollowedTask] = {}
         self._listened: set[str] = set()
 
     def find(self, id: str) -> FollowedTask:
         """The record of a task; a new one if it is not known."""
-        found = self.followed.get(id) or self._idle.get(id)
+        found = self.followed.get(id) or self.idle.get(id)
         return FollowedTask(id) if found is None else found
 
     def follow(self, task: FollowedTask) -> None:
         """Keep a task for as long as it is followed, and listen to its changes, if those of not too many others are listened to."""
-        self._idle.pop(task.id, None)
+        self.idle.pop(task.id, None)
         self.followed[task.id] = task
         if len(self._listened) < MOST_LISTENED and task.id not in self._listened and is_plain(task.id):
             self._listened.add(task.id)
@@ -203,14 +203,14 @@ class TaskRecords:
     def rest(self, task: FollowedTask) -> None:
         """Remember a task that is not followed."""
         self.forget(task)
-        self._idle[task.id] = task
-        if len(self._idle) > REMEMBERED:
-            del self._idle[next(iter(self._idle))]
+        self.idle[task.id] = task
+        if len(self.idle) > REMEMBERED:
+            del self.idle[next(iter(self.idle))]
 
     def forget(self, task: FollowedTask) -> None:
         """Forget a task."""
         self.followed.pop(task.id, None)
-        self._idle.pop(task.id, None)
+        self.idle.pop(task.id, None)
         if task.id in self._listened:
             self._listened.discard(task.id)
             self._readers.unfollow_task(task.id)

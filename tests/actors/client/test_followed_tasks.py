@@ -1,0 +1,673 @@
+"""A call that comes back as a task is followed to its end: polled, asked for, cancelled with its caller, and through losses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from greenroom import Client, PeerError, RequestTimeout, ToolFailed
+from greenroom.actors.client import followed_tasks
+from greenroom.actors.client.client_handler import AskingCall
+from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
+from greenroom.actors.client.errors import ClientClosed, InputRefused, RequestLost, TaskLost
+from greenroom.actors.client.followed_tasks import MOST_FAILURES, MOST_KEYS
+from greenroom.actors.client.interfaces import Phase, Progress
+from greenroom.actors.client.settings import ClientSettings
+from greenroom.protocol.errors import BadAnswer, RequestCancelled
+from greenroom.protocol.jsonrpc import JsonRpcResponse
+from greenroom.protocol.methods import TASKS_EXTENSION
+from greenroom.supervision import Supervisor, kill, start, wait_down
+from greenroom.transports.client.errors import ConnectionLost
+
+from .client_helpers import phase, playing
+from .fake_server import SILENCE
+from .task_script import ANNE, CALL, ID, QUESTION, Asked, TaskScript, asking, completed, task, working
+
+DONE = {"content": [{"type": "text", "text": "done"}]}
+UNKNOWN = PeerError(-32602, "no such task")
+
+
+# --- polls
+
+
+@pytest.mark.row("26-T11")
+@pytest.mark.parametrize(
+    ("interval", "pause"),
+    [(1000, 1.0), (250, 0.25), (None, 1.0), (0, 0.05), (-7, 0.05), (10**9, 3600.0), (10**400, 3600.0), ("5", 1.0)],
+)
+async def test_a_call_has_the_result_of_its_task_which_is_polled_no_faster_than_the_server_asks(
+    interval: Any, pause: float
+) -> None:
+    state = working(pollIntervalMs=interval)
+    script = TaskScript(state, state, completed(pollIntervalMs=interval), created=state)
+    async with playing(script.stage, request_timeout=None) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+        assert script.polled == [pytest.approx(pause * times) for times in (1, 2, 3)]
+        assert script.sent("tasks/get") == [{"taskId": ID}] * 3
+        assert not script.cancelled.is_set()
+
+
+async def test_the_server_may_change_the_pause_and_a_state_without_one_leaves_it() -> None:
+    states = [working(pollIntervalMs=3000), task("working", pollIntervalMs=None), completed()]
+    script = TaskScript(*states, created=working(pollIntervalMs=500))
+    async with playing(script.stage) as (line, _):
+        await line.request("tools/call", CALL)
+    assert script.polled == [0.5, 3.5, 6.5]
+
+
+async def test_a_task_that_has_ended_already_is_fetched_at_once() -> None:
+    script = TaskScript(completed(), created=task("completed"))
+    async with playing(script.stage) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert script.polled == [0.0]
+
+
+@pytest.mark.row("26-T7")
+async def test_a_tool_that_fails_has_completed_and_only_an_error_of_the_protocol_fails_a_task() -> None:
+    script = TaskScript(task("completed", result={"content": [{"type": "text", "text": "no flour"}], "isError": True}))
+    async with Client(script.stage) as client:
+        with pytest.raises(ToolFailed, match="no flour"):
+            await client.call("t")
+        assert (await client.call_tool("t")).is_error
+        script.states = [task("failed", error={"code": -32011, "message": "shut", "data": {"until": "noon"}})]
+        with pytest.raises(PeerError, match="shut") as failed:
+            await client.call("t")
+    assert (failed.value.code, failed.value.data) == (-32011, {"until": "noon"})
+    assert not script.cancelled.is_set()
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "words"),
+    [
+        (task("cancelled", statusMessage="by the operator"), "cancelled", "was cancelled: by the operator"),
+        (UNKNOWN, "unknown", "is not known to the server"),
+    ],
+)
+async def test_a_task_without_a_result_is_a_typed_error(state: Any, status: str, words: str) -> None:
+    script = TaskScript(state)
+    async with playing(script.stage) as (line, _):
+        with pytest.raises(TaskLost, match=words) as lost:
+            await line.request("tools/call", CALL)
+    assert (lost.value.task, lost.value.status, lost.value.reason) == (ID, status, "task_lost")
+    assert not script.cancelled.is_set()
+
+
+async def test_a_task_whose_time_is_over_has_expired_once_the_server_forgets_it_or_is_silent() -> None:
+    script = TaskScript(working(ttlMs=2500), working(ttlMs=2500), UNKNOWN, created=working(ttlMs=2500))
+    async with playing(script.stage, request_timeout=None) as (line, _):
+        with pytest.raises(TaskLost) as lost:
+            await line.request("tools/call", CALL)
+        assert (lost.value.status, len(script.polled)) == ("expired", 3)
+        script.states = [working(ttlMs=2500), SILENCE]
+        script.polled.clear()
+        with pytest.raises(TaskLost, match="has expired"):
+            await line.request("tools/call", CALL, timeout=1000)
+
+
+async def test_a_server_that_goes_on_after_the_time_is_believed() -> None:
+    script = TaskScript(*[working(ttlMs=1500)] * 5, completed(), created=working(ttlMs=1500))
+    async with playing(script.stage) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(ConnectionLost("pulled out"), id="lost"),
+        pytest.param(PeerError(-32603, "not just now"), id="internal error"),
+        pytest.param(PeerError(-32000, "too busy", {"maybe_done": False}), id="refused before it was read"),
+        pytest.param(SILENCE, id="no answer"),
+    ],
+)
+async def test_a_poll_that_has_no_answer_is_made_again(loss: Any) -> None:
+    script = TaskScript(loss, loss, loss, working(), completed())
+    async with playing(script.stage, request_timeout=500) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert all(later - earlier >= 1 for earlier, later in zip(script.polled[3:], script.polled[4:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        task("completed"),
+        task("completed", result="done"),
+        task("completed", result={"resultType": "task", "taskId": "t", "status": "working"}),
+        task("completed", result={"resultType": "input_required", "requestState": "s"}),
+        task("failed", error=None),
+        task("resting"),
+        task("working", taskId="task_2"),
+        task("input_required"),
+        task("input_required", inputRequests={"k": {"method": "tools/call"}}),
+        task("input_required", inputRequests={"k": {"method": "roots/list", "params": []}}),
+        task("input_required", inputRequests={"k" * 1000: QUESTION}),
+        task("input_required", inputRequests={str(key): QUESTION for key in range(257)}),
+        task("input_required", inputRequests={"k": {"method": "sampling/createMessage", "params": {}}}),
+        task("working", resultType="task"),
+        task("working", resultType="other"),
+    ],
+)
+async def test_a_state_of_another_shape_is_a_bad_answer_and_the_task_is_cancelled(wrong: Any) -> None:
+    script = TaskScript(wrong)
+    async with playing(script.stage, handler=Asked(), request_timeout=90) as (line, stage):
+        with pytest.raises(BadAnswer):
+            await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+        assert len(script.polled) == 1
+        assert (await line.request("server/discover"))["resultType"] == "complete"
+        assert stage.wires == [stage.wire]
+
+
+@pytest.mark.parametrize("wrong", [{"taskId": 1}, {"taskId": ""}, {"taskId": "x" * 2000}, {"status": None}])
+async def test_a_created_task_of_another_shape_is_a_bad_answer(wrong: dict[str, Any]) -> None:
+    script = TaskScript(completed(), created={**working(), **wrong})
+    async with playing(script.stage) as (line, _):
+        with pytest.raises(BadAnswer, match="Invalid result of tools/call"):
+            await line.request("tools/call", CALL)
+    assert script.polled == []
+
+
+async def test_an_error_that_will_not_pass_ends_the_call_at_once() -> None:
+    script = TaskScript(PeerError(-32011, "never"))
+    async with playing(script.stage) as (line, _):
+        with pytest.raises(PeerError, match="never"):
+            await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+    assert len(script.polled) == 1
+
+
+async def test_a_call_without_a_deadline_ends_when_no_poll_has_an_answer() -> None:
+    script = TaskScript(PeerError(-32603, "broken"))
+    async with playing(script.stage, request_timeout=None) as (line, _):
+        with pytest.raises(PeerError, match="broken"):
+            await line.request("tools/call", CALL)
+    assert len(script.polled) == MOST_FAILURES
+
+
+# --- callers that leave
+
+
+@pytest.mark.row("26-T5")
+async def test_the_deadline_holds_for_call_and_task_together_and_cancels_the_task() -> None:
+    script = TaskScript(working())
+    async with playing(script.stage) as (line, stage):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(RequestTimeout, match=r"tools/call: no answer within 3\.5 s"):
+            await line.request("tools/call", CALL, timeout=3.5)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(3.5)
+        await script.cancelled.wait()
+        assert script.sent("tasks/cancel") == [{"taskId": ID}]
+        polls = len(script.polled)
+        await asyncio.sleep(10)
+        assert (polls, len(script.polled)) == (3, 3)
+        assert len(script.sent("tasks/cancel")) == 1
+        assert stage.notes("notifications/cancelled") == []
+
+
+@pytest.mark.row("26-T5")
+@pytest.mark.parametrize("how", ["the waiting task is cancelled", "the request is cancelled"])
+async def test_a_caller_that_leaves_takes_its_task_along(how: str) -> None:
+    script = TaskScript(working())
+    async with playing(script.stage) as (line, _):
+        pending = line.begin("tools/call", CALL)
+        waiting = asyncio.ensure_future(pending.result())
+        await asyncio.sleep(1.5)
+        if how == "the request is cancelled":
+            pending.cancel("enough")
+            with pytest.raises(RequestCancelled, match="enough"):
+                await waiting
+        else:
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await script.cancelled.wait()
+        assert len(line.tasks.followed) == 0
+
+
+async def test_a_task_whose_caller_had_left_when_it_was_created_is_cancelled() -> None:
+    script = TaskScript(working())
+    created = script.stage.answers["tools/call"]
+    script.stage.answers["tools/call"] = SILENCE
+    async with playing(script.stage) as (line, stage):
+        with pytest.raises(RequestTimeout):
+            await line.request("tools/call", CALL, timeout=1)
+        call = stage.asked("tools/call")[0]
+        await stage.wire.hears("notifications/cancelled")
+        assert stage.notes("notifications/cancelled")[0]["requestId"] == call.id
+        stage.wire.say(JsonRpcResponse(call.id, created(call)))
+        await script.cancelled.wait()
+        stage.wire.say(JsonRpcResponse(call.id, {"resultType": "task", "taskId": 5}))  # no task at all
+        await line.request("server/discover")
+        assert script.sent("tasks/cancel") == [{"taskId": ID}]
+
+
+async def test_a_client_that_is_closed_cancels_the_tasks_of_its_calls() -> None:
+    script = TaskScript(working())
+    async with playing(script.stage) as (line, _):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        waits = asyncio.ensure_future(line.request("tasks/result", {"taskId": ID}))
+        await asyncio.sleep(1.5)
+    for each in (call, waits):
+        with pytest.raises(ClientClosed):
+            await each
+    assert script.sent("tasks/cancel") == [{"taskId": ID}]
+
+
+# --- questions
+
+
+@pytest.mark.row("26-T4", "26-T11")
+async def test_each_question_is_answered_once_however_often_it_is_shown() -> None:
+    script = TaskScript(asking("a"), asking("a"), asking("a", "b"), asking("b"), asking("a"), completed())
+    handler = Asked()
+    async with playing(script.stage, handler=handler) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert script.updates == [{"a": ANNE}, {"b": ANNE}]
+    assert len(handler.calls) == 2
+    assert script.sent("tasks/update")[0] == {"taskId": ID, "inputResponses": {"a": ANNE}}
+
+
+@pytest.mark.row("26-T8")
+async def test_a_question_knows_the_call_that_its_task_was_made_of() -> None:
+    script = TaskScript(asking("a"), completed())
+    handler = Asked()
+    async with playing(script.stage, handler=handler) as (line, _):
+        pending = line.begin("tools/call", CALL)
+        id = pending.id
+        await pending
+    assert handler.calls == [AskingCall("tools/call", CALL, id)]
+
+
+async def test_an_answer_is_sent_at_once_and_does_not_hasten_the_next_poll() -> None:
+    script = TaskScript(asking("a"), completed())
+    sent: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    def update(_: Any) -> Any:
+        sent.append(loop.time() - began)
+        return {"resultType": "complete"}
+
+    script.on_update = update
+    async with playing(script.stage, handler=Asked()) as (line, _):
+        began = loop.time()
+        await line.request("tools/call", CALL)
+    assert sent == [pytest.approx(1.0)]
+    assert script.polled == [1.0, 2.0]
+
+
+async def test_answers_come_in_parts_as_they_are_given() -> None:
+    script = TaskScript(asking("quick", "slow"), asking("slow"), completed())
+    slow = asyncio.Event()
+
+    class Slowly(Asked):
+        async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
+            self.calls.append(None)
+            if len(self.calls) == 2:
+                await slow.wait()
+            return {"action": "decline", "n": len(self.calls)}
+
+    async with playing(script.stage, handler=Slowly()) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await stage.wire.hears("tasks/update")
+        assert script.updates == [{"quick": {"action": "decline", "n": 1}}]
+        slow.set()
+        await stage.wire.hears("tasks/update", 2)
+        assert [list(update) for update in script.updates] == [["quick"], ["slow"]]
+        assert await call == DONE
+
+
+@pytest.mark.parametrize("lost", [ConnectionLost("pulled out"), SILENCE])
+async def test_an_update_that_was_lost_is_made_again_while_the_question_is_open(lost: Any) -> None:
+    script = TaskScript(asking("a"), asking("a"), completed())
+    answers = [lost, lost, {"resultType": "complete"}]
+    script.on_update = lambda _: answers.pop(0)
+    handler = Asked()
+    async with playing(script.stage, handler=handler, request_timeout=200) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert (len(handler.calls), set(map(str, script.updates))) == (1, {str({"a": ANNE})})
+
+
+async def test_an_update_that_was_lost_is_not_made_again_when_the_question_is_closed() -> None:
+    script = TaskScript(asking("a"), working(), working(), completed())
+    script.on_update = SILENCE
+    async with playing(script.stage, handler=Asked(), request_timeout=200) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert len(script.updates) == 1
+
+
+async def test_a_refused_answer_fails_the_call_if_its_question_is_still_open() -> None:
+    script = TaskScript(asking("a"), working(), asking("b"), asking("b"))
+    script.on_update = PeerError(-32602, "that is no answer")
+    async with playing(script.stage, handler=Asked()) as (line, _):
+        with pytest.raises(PeerError, match="that is no answer"):
+            await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+    assert [list(update) for update in script.updates] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("answer", [ValueError("no user"), "a text", PeerError(-1, "declined")])
+async def test_a_handler_without_an_answer_ends_the_call_and_the_task(answer: Any) -> None:
+    script = TaskScript(asking("a"))
+    async with playing(script.stage, handler=Asked(answer)) as (line, _):
+        with pytest.raises(InputRefused, match="elicitation/create"):
+            await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+    assert script.updates == []
+
+
+@pytest.mark.parametrize("state", [working(), completed(), task("cancelled")])
+async def test_a_question_that_the_server_takes_back_is_withdrawn_from_the_user(state: Any) -> None:
+    script = TaskScript(asking("a"), state, completed())
+    handler = Asked(None)
+    async with playing(script.stage, handler=handler) as (line, _):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await handler.left.wait()
+        await asyncio.wait((call,))
+    assert script.updates == []
+
+
+async def test_a_question_that_was_taken_back_unanswered_may_be_asked_again() -> None:
+    script = TaskScript(asking("a"), working(), asking("a"), completed())
+    handler = Asked(None)
+    async with playing(script.stage, handler=handler) as (line, _):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await handler.left.wait()
+        handler.answer = ANNE
+        assert await call == DONE
+    assert script.updates == [{"a": ANNE}]
+
+
+async def test_a_caller_that_leaves_withdraws_the_questions() -> None:
+    script = TaskScript(asking("a"))
+    handler = Asked(None)
+    async with playing(script.stage, handler=handler) as (line, _):
+        with pytest.raises(RequestTimeout):
+            await line.request("tools/call", CALL, timeout=2.5)
+        await handler.left.wait()
+
+
+async def test_more_questions_than_may_be_handled_at_once_are_asked_in_turns() -> None:
+    script = TaskScript(asking("a", "b", "c"), asking("b", "c"), asking("c"), completed())
+    handler = Asked()
+    async with playing(script.stage, handler=handler, max_server_requests=1) as (line, _):
+        assert await line.request("tools/call", CALL) == DONE
+    assert script.updates == [{"a": ANNE}, {"b": ANNE}, {"c": ANNE}]
+
+
+async def test_a_server_that_asks_for_ever_is_a_bad_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_tasks, "MOST_KEYS", 20)
+    script = TaskScript()
+    script.stage.answers["tasks/get"] = lambda _: asking(f"k{len(script.updates)}", pollIntervalMs=50)
+    async with playing(script.stage, handler=Asked(), request_timeout=None) as (line, _):
+        with pytest.raises(BadAnswer, match="asks again and again: a task has asked 20 questions"):
+            await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+    assert len(script.updates) == 20 < MOST_KEYS
+
+
+# --- losses
+
+
+async def test_a_task_is_followed_on_after_the_connection_was_lost() -> None:
+    script = TaskScript(working(), asking("a"), asking("a"), completed())
+    handler = Asked(None)
+    async with playing(script.stage, handler=handler) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await asyncio.sleep(1.5)
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        await phase(line, Phase.READY)
+        await handler.asked(1)
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        assert not handler.left.is_set()  # the question has nothing to do with the wire
+        await phase(line, Phase.READY)
+        assert await call == DONE
+        assert len(stage.asked("tools/call")) == 1
+
+
+async def test_a_task_is_followed_on_when_its_server_was_away_and_requests_are_refused() -> None:
+    script = TaskScript(working(), completed())
+    line = ConnectionLine("stage", ClientSettings(request_timeout=500), patience=1.0)
+    await start(Supervisor, [connection_spec(script.stage, line=line)])
+    await line.ready()
+    call = asyncio.ensure_future(line.request("tools/call", CALL))
+    await asyncio.sleep(1.5)
+    script.stage.failures = [ConnectionLost("away")] * 6
+    await script.stage.wire.break_off(ConnectionLost("pulled out"))
+    await phase(line, Phase.BACKOFF)
+    assert await call == DONE
+    assert len(script.stage.asked("tools/call")) == 1
+    await line.close()
+
+
+async def test_a_successor_of_the_connection_follows_on_and_asks_nothing_that_was_answered() -> None:
+    script = TaskScript(asking("a"), asking("a", "b"), asking("a", "b"), asking("a", "b"), completed())
+    handler = Asked()
+    line = ConnectionLine("stage", ClientSettings(request_timeout=500))
+    await start(Supervisor, [connection_spec(script.stage, handler, line=line)])
+    await line.ready()
+    call = asyncio.ensure_future(line.request("tools/call", CALL))
+    endless = asyncio.ensure_future(line.request("tools/call", CALL, timeout=None))
+    await script.stage.wire.hears("tasks/update")
+    handler.answer = None
+    await handler.asked(2)
+    assert line.pid is not None
+    kill(line.pid)
+    await handler.left.wait()
+    handler.answer = ANNE
+    assert await call == DONE
+    with pytest.raises(RequestLost):  # without a deadline it does not wait for a successor
+        await endless
+    assert script.updates == [{"a": ANNE}, {"b": ANNE}]
+    assert len(script.stage.asked("tools/call")) == 2
+    await line.close()
+
+
+async def test_a_caller_that_left_while_no_connection_ran_takes_its_task_along() -> None:
+    script = TaskScript(working())
+    line = ConnectionLine("stage", ClientSettings(request_timeout=500))
+    await start(Supervisor, [connection_spec(script.stage, line=line)])
+    await line.ready()
+    pending = line.begin("tools/call", CALL)
+    await asyncio.sleep(1.5)
+    assert line.pid is not None
+    pid = line.pid
+    kill(pid)
+    await wait_down(pid)
+    pending.cancel("enough")
+    await script.cancelled.wait()
+    await line.close()
+
+
+async def test_a_crash_of_the_process_that_follows_a_task_fails_that_call_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    script = TaskScript(working())
+    async with playing(script.stage) as (line, _):
+        calls = [asyncio.ensure_future(line.request("tools/call", CALL))]
+        await asyncio.sleep(0.5)
+        followed = line.tasks.followed[ID]
+        assert followed.process is not None
+        kill(followed.process.pid)
+        with pytest.raises(RequestLost, match="the process that followed a task has ended"):
+            await calls[0]
+        await script.cancelled.wait()
+        script.states = [completed()]
+        assert await line.request("tools/call", CALL) == DONE
+
+
+# --- tasks that are handed to the caller
+
+
+@pytest.mark.row("26-T2")
+async def test_a_caller_may_have_the_task_itself() -> None:
+    script = TaskScript(working(statusMessage="half"), completed())
+    async with Client(script.stage) as client:
+        reply = await client.call_tool("t", task=60)
+        assert reply.task is not None
+        assert (reply.task.id, reply.task.poll_interval, reply.content) == (ID, 1.0, [])
+        await asyncio.sleep(30)
+        assert script.polled == []
+        assert (await client.tasks_get(reply.task)).status_message == "half"
+        assert (await client.tasks_result(reply.task)).text == "done"
+        ended = await client.tasks_get(reply.task)
+        assert (ended.status, ended.result) == ("completed", DONE)
+        assert "task" not in script.sent("tools/call")[0]
+        started = client.start_tool("t", task=True)
+        assert (await started).task is not None
+    assert script.sent("tasks/result") == []
+    assert not script.cancelled.is_set()
+
+
+@pytest.mark.row("26-T4")
+async def test_questions_of_a_task_are_answered_while_its_end_is_waited_for() -> None:
+    script = TaskScript(asking("a"), asking("a"), working(), asking("b"), completed())
+    handler = Asked()
+    async with Client(script.stage, handler=handler) as client:
+        reply = await client.call_tool("t", {"n": 1}, task=True)
+        assert reply.task is not None
+        waiting = [asyncio.ensure_future(client.tasks_wait(reply.task)) for _ in range(2)]
+        assert (await client.tasks_result(reply.task)).text == "done"
+        assert {(await each).status for each in waiting} == {"completed"}
+    assert script.updates == [{"a": ANNE}, {"b": ANNE}]
+    assert [(call.method, call.params["arguments"]) for call in handler.calls if call] == [("tools/call", {"n": 1})] * 2
+    assert len(script.polled) == 5  # one process polls for all three
+
+
+async def test_a_key_that_was_answered_is_not_asked_again_by_a_later_wait() -> None:
+    script = TaskScript(asking("a"), asking("a"), asking("a"), completed())
+    handler = Asked()
+    async with Client(script.stage, handler=handler) as client:
+        reply = await client.call_tool("t", task=True)
+        assert reply.task is not None
+        with pytest.raises(RequestTimeout):
+            await client.within(1.5).tasks_result(reply.task)
+        assert (await client.tasks_wait(reply.task)).over
+    assert (len(handler.calls), script.updates) == (1, [{"a": ANNE}])
+    assert not script.cancelled.is_set()  # the task is the caller's
+
+
+async def test_so_many_tasks_are_remembered_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_tasks, "REMEMBERED", 2)
+    script = TaskScript(completed())
+    numbers = iter(range(100))
+    script.stage.answers["tools/call"] = lambda _: task("working", resultType="task", taskId=f"t{next(numbers)}")
+    async with playing(script.stage) as (line, _):
+        for _ in range(5):
+            await line.begin("tools/call", CALL, as_task=True)
+        assert list(line.tasks.idle) == ["t3", "t4"]
+
+
+async def test_a_task_of_which_nothing_else_is_known_is_waited_for_by_its_id() -> None:
+    script = TaskScript(asking("a"), task("failed", error={"code": -32011, "message": "shut"}))
+    handler = Asked()
+    async with Client(script.stage, handler=handler) as client:
+        ended = await client.tasks_wait(ID)
+        assert (ended.status, ended.error) == ("failed", PeerError(-32011, "shut"))
+        assert handler.calls[0] is not None
+        assert (handler.calls[0].method, handler.calls[0].params) == ("tasks/result", {"taskId": ID})
+        with pytest.raises(PeerError, match="shut"):
+            await client.tasks_result(ID)
+        script.states = [UNKNOWN]
+        with pytest.raises(TaskLost):
+            await client.tasks_wait(ID)
+        for wrong in (None, {"taskId": 5}, {"taskId": ""}):
+            with pytest.raises(Exception, match="needs the id of a task"):
+                await client.request("tasks/result", wrong)
+
+
+async def test_a_handler_without_an_answer_leaves_a_task_that_was_handed_out() -> None:
+    script = TaskScript(asking("a"))
+    handler = Asked(ValueError("no user"))
+    async with Client(script.stage, handler=handler) as client:
+        with pytest.raises(InputRefused):
+            await client.tasks_wait(ID)
+        assert not script.cancelled.is_set()
+        await client.tasks_update(ID, {"a": ANNE})
+        script.states = [completed()]
+        assert (await client.tasks_result(ID)).text == "done"
+    assert script.sent("tasks/update") == [{"taskId": ID, "inputResponses": {"a": ANNE}}]
+
+
+@pytest.mark.parametrize(
+    ("state", "status"), [(task("cancelled"), "cancelled"), (UNKNOWN, "cancelled"), (completed(), "completed")]
+)
+async def test_cancelling_a_task_says_what_became_of_it(state: Any, status: str) -> None:
+    script = TaskScript(state)
+    async with Client(script.stage) as client:
+        assert (await client.tasks_cancel(ID)).status == status
+        assert script.cancelled.is_set()
+        script.states = [PeerError(-32603, "not now")]
+        with pytest.raises(PeerError, match="not now"):
+            await client.tasks_cancel(ID)
+
+
+# --- progress
+
+
+@pytest.mark.row("26-T9")
+async def test_a_new_status_message_is_told_as_progress() -> None:
+    states = [working(statusMessage=text) for text in ("milling", "milling", "baking")]
+    script = TaskScript(*states, working(), completed(statusMessage="done"))
+    told: list[Progress] = []
+    async with Client(script.stage) as client:
+        reply = await client.call_tool("t", on_progress=told.append)
+        assert reply.text == "done"
+    assert told == [Progress(1, None, "milling"), Progress(2, None, "baking")]
+
+
+# --- the extension is declared, or not
+
+
+@pytest.mark.row("26-T1")
+@pytest.mark.parametrize("follows", [True, False])
+async def test_each_call_declares_the_extension_unless_that_is_switched_off(follows: bool) -> None:  # noqa: FBT001
+    script = TaskScript(completed())
+    settings: dict[str, Any] = {} if follows else {"follow_tasks": False}
+    async with playing(script.stage, **settings) as (line, stage):
+        if follows:
+            await line.request("tools/call", CALL)
+        else:
+            with pytest.raises(BadAnswer, match="resultType 'task'"):
+                await line.request("tools/call", CALL)
+        meta = stage.asked("tools/call")[0].params["_meta"]
+    declared = meta["io.modelcontextprotocol/clientCapabilities"].get("extensions", {})
+    assert declared == ({TASKS_EXTENSION: {}} if follows else {})
+
+
+@pytest.mark.row("26-M4")
+@pytest.mark.parametrize(
+    ("method", "params", "kind"),
+    [
+        ("tools/call", CALL, "other"),
+        ("tools/call", CALL, None),
+        ("tools/call", CALL, 5),
+        ("tools/call", CALL, ["complete"]),
+        ("tools/list", {}, "task"),
+        ("prompts/get", {"name": "p"}, "task"),
+        ("resources/read", {"uri": "a:b"}, "task"),
+        ("tasks/get", {"taskId": ID}, "task"),
+        ("tasks/update", {"taskId": ID, "inputResponses": {}}, "input_required"),
+    ],
+)
+async def test_a_result_of_a_kind_that_the_method_does_not_have_is_no_success(
+    method: str, params: dict[str, Any], kind: Any
+) -> None:
+    script = TaskScript(completed())
+    capabilities = script.stage.answers["server/discover"]["capabilities"]
+    capabilities |= {"prompts": {}, "resources": {}}
+    for each in ("tools/call", "tools/list", "prompts/get", "resources/read", "tasks/get", "tasks/update"):
+        script.stage.answers[each] = {**working(), "content": [], "tools": [], "messages": [], "contents": []}
+        script.stage.answers[each]["resultType"] = kind
+    async with playing(script.stage) as (line, _):
+        with pytest.raises(BadAnswer, match=f"Invalid answer to {method}"):
+            await line.request(method, params)
+
+
+@pytest.mark.row("26-M4")
+async def test_a_result_without_a_kind_is_complete() -> None:
+    script = TaskScript(completed())
+    script.stage.answers["tools/call"] = {"content": [], "taskId": ID}
+    async with playing(script.stage) as (line, _):
+        assert await line.request("tools/call", CALL) == {"content": [], "taskId": ID}
