@@ -74,12 +74,13 @@ class TaskScript:
         self.cancelled = asyncio.Event()
         self._created = dict(created or working())
         self._began = 0.0
+        self.capabilities: dict[str, Any] = {"tools": {}, "extensions": {TASKS_EXTENSION: {}}}
         self.stage = Stage()
         self.stage.answers |= {
             "server/discover": {
                 "resultType": "complete",
                 "supportedVersions": ["2026-07-28"],
-                "capabilities": {"tools": {}, "extensions": {TASKS_EXTENSION: {}}},
+                "capabilities": self.capabilities,
                 "ttlMs": 0,
                 "cacheScope": "private",
             },

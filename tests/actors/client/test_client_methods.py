@@ -33,6 +33,7 @@ from greenroom import (
     Unsupported,
     image,
 )
+from greenroom.actors.client.errors import NotInRevision
 from greenroom.protocol.errors import LocalProtocolError
 from greenroom.protocol.function_parameters import BadHint
 
@@ -340,24 +341,46 @@ async def test_an_unsupported_request_is_refused_without_sending_it() -> None:
 
 
 @pytest.mark.row("CL-14", "TF-13")
-async def test_tasks_are_begun_waited_for_and_read(client: Client) -> None:
-    asked = await client.call_tool("job", {"n": 4}, task=60)
-    assert asked.task is not None
-    assert (await client.tasks_wait(asked.task)).status == "completed"
-    assert (await client.tasks_result(asked.task)).structured_content == {"result": 8}
-    assert (await client.tasks_get(asked.task.id)).over
-    assert [task.id for task in await client.tasks_list()] == [asked.task.id]
-    with pytest.raises(PeerError) as failed:
-        await client.tasks_cancel(asked.task)
-    assert failed.value.code == -32602
+async def test_tasks_are_begun_waited_for_and_read(server: Server) -> None:
+    async with Client(server, mode="legacy") as client:
+        asked = await client.call_tool("job", {"n": 4}, task=60)
+        assert asked.task is not None
+        assert (await client.tasks_wait(asked.task)).status == "completed"
+        assert (await client.tasks_result(asked.task)).structured_content == {"result": 8}
+        assert (await client.tasks_get(asked.task.id)).over
+        assert [task.id for task in await client.tasks_list()] == [asked.task.id]
+        with pytest.raises(PeerError) as failed:
+            await client.tasks_cancel(asked.task)
+        assert failed.value.code == -32602
+        with pytest.raises(NotInRevision, match="has no tasks/update: pass functions that answer"):
+            await client.tasks_update(asked.task, {})
+
+
+@pytest.mark.row("26-T6", "26-T11")
+async def test_the_same_methods_serve_tasks_of_the_stateless_era(server: Server) -> None:
+    async with Client(server, mode="2026-07-28") as client:
+        assert await client.call("job", n=4) == 8
+        asked = await client.call_tool("job", {"n": 4}, task=60)
+        assert asked.task is not None
+        assert (await client.tasks_wait(asked.task)).status == "completed"
+        assert (await client.tasks_result(asked.task)).structured_content == 8
+        ended = await client.tasks_get(asked.task.id)
+        assert ended.result is not None
+        assert ended.result["structuredContent"] == 8
+        assert (await client.tasks_cancel(asked.task)).status == "completed"
+        with pytest.raises(
+            NotInRevision, match=r"2026-07-28, which the server speaks, has no tasks/list: keep the ids"
+        ):
+            await client.tasks_list()
 
 
 @pytest.mark.row("CL-10", "TF-13")
-async def test_a_task_that_was_not_asked_for_is_read_all_the_same(client: Client) -> None:
-    reply = await client.call_tool("job", {"n": 4})
-    assert reply.task is not None
-    assert reply.task.id in reply.text
-    assert (await client.tasks_result(reply.task)).data == {"result": 8}
+async def test_a_task_that_was_not_asked_for_is_read_all_the_same(server: Server) -> None:
+    async with Client(server, mode="legacy") as client:
+        reply = await client.call_tool("job", {"n": 4})
+        assert reply.task is not None
+        assert reply.task.id in reply.text
+        assert (await client.tasks_result(reply.task)).data == {"result": 8}
 
 
 # --- targets

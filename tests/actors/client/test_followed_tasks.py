@@ -655,11 +655,9 @@ async def test_a_result_of_a_kind_that_the_method_does_not_have_is_no_success(
     method: str, params: dict[str, Any], kind: Any
 ) -> None:
     script = TaskScript(completed())
-    capabilities = script.stage.answers["server/discover"]["capabilities"]
-    capabilities |= {"prompts": {}, "resources": {}}
-    for each in ("tools/call", "tools/list", "prompts/get", "resources/read", "tasks/get", "tasks/update"):
-        script.stage.answers[each] = {**working(), "content": [], "tools": [], "messages": [], "contents": []}
-        script.stage.answers[each]["resultType"] = kind
+    script.capabilities |= {"prompts": {}, "resources": {}}
+    wrong = {**working(), "content": [], "tools": [], "messages": [], "contents": [], "resultType": kind}
+    script.stage.answers[method] = wrong
     async with playing(script.stage) as (line, _):
         with pytest.raises(BadAnswer, match=f"Invalid answer to {method}"):
             await line.request(method, params)

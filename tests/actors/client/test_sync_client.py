@@ -22,7 +22,7 @@ from greenroom import (
     SyncClient,
     ToolFailed,
 )
-from greenroom.actors.client.errors import ClientClosed
+from greenroom.actors.client.errors import ClientClosed, Unsupported
 from greenroom.supervision import BackgroundNode
 from greenroom.transports import ConnectFailed
 
@@ -139,7 +139,7 @@ def test_changes_are_read_one_by_one() -> None:
 
 
 def test_tasks_are_waited_for() -> None:
-    with SyncClient(make_server()) as client:
+    with SyncClient(make_server(), mode="legacy") as client:
         task = client.call_tool("job", task=True).task
         assert task is not None
         assert client.tasks_wait(task).status == "completed"
@@ -148,6 +148,20 @@ def test_tasks_are_waited_for() -> None:
         assert len(client.tasks_list()) == 1
         with pytest.raises(PeerError):
             client.tasks_cancel(task)
+
+
+@pytest.mark.row("26-T11")
+def test_tasks_of_the_stateless_era_are_waited_for() -> None:
+    with SyncClient(make_server()) as client:
+        assert client.call("job") == 7
+        task = client.call_tool("job", task=True).task
+        assert task is not None
+        client.tasks_update(task, {"no such question": {}})
+        assert client.tasks_wait(task).result is not None
+        assert client.tasks_result(task).data == 7
+        assert client.tasks_cancel(task).status == "completed"
+        with pytest.raises(Unsupported, match="tasks/list"):
+            client.tasks_list()
 
 
 def test_threads_share_a_client_and_clients_a_node() -> None:

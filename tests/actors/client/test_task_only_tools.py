@@ -52,7 +52,7 @@ async def test_a_host_calls_it_as_a_task_for_a_program_and_for_its_model() -> No
 
 async def test_a_client_calls_it_as_a_task_once_the_server_has_refused_a_call() -> None:
     server, _ = research()
-    async with Client(server) as client:
+    async with Client(server, mode="legacy") as client:
         assert await client.call("research", topic="x") == "found x"
         assert (await client.call_tool("research", {"topic": "y"})).text == "found y"
         assert (await client.call_tool("research", {"topic": "z"}, task=True)).task is not None
@@ -60,6 +60,17 @@ async def test_a_client_calls_it_as_a_task_once_the_server_has_refused_a_call() 
         with pytest.raises(PeerError) as refused:
             await client.start_tool("research", {"topic": "x"})
         assert refused.value.code == ErrorCode.METHOD_NOT_FOUND
+
+
+@pytest.mark.row("26-T11")
+async def test_in_the_stateless_era_such_a_tool_is_called_like_any_other() -> None:
+    server, _ = research()
+    async with Client(server) as client:
+        assert await client.call("research", topic="x") == "found x"
+        assert (await client.call_tool("research", {"topic": "z"}, task=True)).task is not None
+        assert (await client.start_tool("research", {"topic": "y"})).text == "found y"
+        result = await call_as_task(client.line, {"name": "research", "arguments": {"topic": "w"}})
+        assert result["content"] == [{"type": "text", "text": "found w"}]
 
 
 async def test_a_task_that_is_not_waited_for_any_more_is_cancelled() -> None:

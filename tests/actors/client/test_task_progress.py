@@ -1,4 +1,4 @@
-"""A call that the server made a task of reports progress until the task has ended."""
+"""A call that the server made a task of reports progress until the task has ended. So it is in the handshake era: in the other one tasks have none."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from greenroom.actors.client import request_table
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
+
+
+LEGACY = "legacy"
 
 
 def server_of() -> Server:
@@ -42,7 +45,7 @@ def followed(client: Client) -> int:
 @pytest.mark.parametrize("own", [True, False], ids=["of the call", "of the client"])
 async def test_the_progress_of_a_task_is_told_and_then_forgotten(own: bool) -> None:  # noqa: FBT001
     told: list[Progress] = []
-    async with Client(server_of(), on_progress=None if own else told.append) as client:
+    async with Client(server_of(), mode=LEGACY, on_progress=None if own else told.append) as client:
         reply = await client.call_tool("job", task=True, on_progress=told.append if own else None)
         assert reply.task is not None
         assert followed(client) == 2
@@ -53,7 +56,7 @@ async def test_the_progress_of_a_task_is_told_and_then_forgotten(own: bool) -> N
 
 
 async def test_a_task_that_was_cancelled_is_followed_no_more() -> None:
-    async with Client(server_of()) as client:
+    async with Client(server_of(), mode=LEGACY) as client:
         reply = await client.call_tool("job", task=True, on_progress=print)
         assert reply.task is not None
         await client.tasks_cancel(reply.task)
@@ -64,7 +67,7 @@ async def test_a_task_that_was_cancelled_is_followed_no_more() -> None:
 async def test_so_many_tasks_are_followed_and_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_table, "FOLLOWED", 2)
     told: list[list[float]] = [[], [], []]
-    async with Client(server_of()) as client:
+    async with Client(server_of(), mode=LEGACY) as client:
         replies = [await client.call_tool("job", task=True, on_progress=partial(kept, each)) for each in told]
         assert followed(client) == 4
         for reply in replies:
@@ -75,7 +78,7 @@ async def test_so_many_tasks_are_followed_and_the_oldest_goes_first(monkeypatch:
 
 
 async def test_a_function_waits_for_no_task_when_the_connection_has_ended() -> None:
-    async with Client(server_of()) as client:
+    async with Client(server_of(), mode=LEGACY) as client:
         await client.call_tool("job", {"steps": 1000}, task=True, on_progress=print)
         assert followed(client) == 2
     await asyncio.sleep(0)
@@ -83,7 +86,7 @@ async def test_a_function_waits_for_no_task_when_the_connection_has_ended() -> N
 
 
 async def test_a_call_that_is_followed_by_its_reader_ends_with_its_reply() -> None:
-    async with Client(server_of()) as client:
+    async with Client(server_of(), mode=LEGACY) as client:
         call = client.start_tool("job", task=True)
         assert [step async for step in call.progress()] == []
         assert (await call).task is not None
