@@ -363,7 +363,7 @@ async def test_the_same_methods_serve_tasks_of_the_stateless_era(server: Server)
         asked = await client.call_tool("job", {"n": 4}, task=60)
         assert asked.task is not None
         assert (await client.tasks_wait(asked.task)).status == "completed"
-        assert (await client.tasks_result(asked.task)).structured_content == 8
+        assert (await client.tasks_result(asked.task)).data == 8
         ended = await client.tasks_get(asked.task.id)
         assert ended.result is not None
         assert ended.result["structuredContent"] == 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,8 +15,9 @@ from greenroom.actors.client.errors import ClientClosed, InputRefused, RequestLo
 from greenroom.actors.client.followed_tasks import MOST_FAILURES, MOST_KEYS
 from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.actors.client.settings import ClientSettings
+from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import BadAnswer, RequestCancelled
-from greenroom.protocol.jsonrpc import JsonRpcResponse
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.protocol.methods import TASKS_EXTENSION
 from greenroom.supervision import Supervisor, kill, start, wait_down
 from greenroom.transports.client.errors import ConnectionLost
@@ -24,6 +25,9 @@ from greenroom.transports.client.errors import ConnectionLost
 from .client_helpers import phase, playing
 from .fake_server import SILENCE
 from .task_script import ANNE, CALL, ID, QUESTION, Asked, TaskScript, asking, completed, task, working
+
+if TYPE_CHECKING:
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
 
 DONE = {"content": [{"type": "text", "text": "done"}]}
 UNKNOWN = PeerError(-32602, "no such task")
@@ -669,3 +673,84 @@ async def test_a_result_without_a_kind_is_complete() -> None:
     script.stage.answers["tools/call"] = {"content": [], "taskId": ID}
     async with playing(script.stage) as (line, _):
         assert await line.request("tools/call", CALL) == {"content": [], "taskId": ID}
+
+
+# --- news: `notifications/tasks` on a listen with the task's id
+
+
+def honours_listens(script: TaskScript) -> None:
+    """Have the server acknowledge each listen as it was asked for, and keep it open."""
+
+    def listen(request: JsonRpcRequest) -> Any:
+        told = {"notifications": request.params["notifications"], "_meta": {SUBSCRIPTION_ID_KEY: request.id}}
+        script.stage.wire.say(JsonRpcNotification("notifications/subscriptions/acknowledged", told))
+        return SILENCE
+
+    script.stage.answers["subscriptions/listen"] = listen
+
+
+def announce(script: TaskScript, state: dict[str, Any]) -> None:
+    """Send the state to the latest listen."""
+    id = script.stage.asked("subscriptions/listen")[-1].id
+    params = {**state, "_meta": {SUBSCRIPTION_ID_KEY: id}}
+    script.stage.wire.say(JsonRpcNotification("notifications/tasks", params))
+
+
+@pytest.mark.row("26-T9")
+async def test_a_task_is_listened_to_and_its_news_are_as_good_as_polls() -> None:
+    script = TaskScript(asking("a"), created=working(pollIntervalMs=60_000))
+    honours_listens(script)
+    handler = Asked()
+    async with playing(script.stage, handler=handler) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await stage.wire.hears("subscriptions/listen")
+        assert stage.asked("subscriptions/listen")[0].params["notifications"] == {"taskIds": [ID]}
+        await asyncio.sleep(1)
+        announce(script, asking("a"))
+        await stage.wire.hears("tasks/update")
+        announce(script, asking("a"))
+        announce(script, working(pollIntervalMs=50))
+        await asyncio.sleep(0.2)
+        assert script.polled == []  # the pause was granted before these news
+        announce(script, completed())
+        assert await call == DONE
+    assert (len(handler.calls), script.updates, script.polled) == (1, [{"a": ANNE}], [])
+
+
+async def test_news_of_another_shape_or_of_another_task_change_nothing() -> None:
+    script = TaskScript(completed())
+    honours_listens(script)
+    async with playing(script.stage) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await stage.wire.hears("subscriptions/listen")
+        for wrong in (
+            completed(taskId="task_2"),
+            completed(taskId=[ID]),
+            task("completed"),
+            task("completed", result={"resultType": "task"}),
+            task("resting"),
+            {"taskId": ID},
+        ):
+            announce(script, wrong)
+        stage.wire.say(JsonRpcNotification("notifications/tasks", completed()))  # on no listen
+        await asyncio.sleep(0.5)
+        assert not call.done()
+        assert await call == DONE
+    assert script.polled == [1.0]
+
+
+async def test_only_so_many_tasks_are_listened_to_and_none_whose_id_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_tasks, "MOST_LISTENED", 2)
+    script = TaskScript(working())
+    honours_listens(script)
+    ids = iter(["t\n1", "tä", "t1", "t2", "t3"])
+    script.stage.answers["tools/call"] = lambda _: task("working", resultType="task", taskId=next(ids))
+    async with playing(script.stage) as (line, stage):
+        calls = [line.begin("tools/call", CALL) for _ in range(5)]
+        await asyncio.sleep(0.5)
+        assert stage.asked("subscriptions/listen")[-1].params["notifications"] == {"taskIds": ["t1", "t2"]}
+        assert len(line.tasks.followed) == 5
+        for call in calls:
+            call.cancel()
+        await asyncio.sleep(0.5)
+        assert line.readers.followed_tasks == {}
