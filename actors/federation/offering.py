@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 from greenroom.actors.client.errors import TooManyPages
 from greenroom.protocol.cache_hints import received_cache
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
+from greenroom.protocol.methods import is_declared
 from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan_of, without_header_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.client.interfaces import Line
+    from greenroom.actors.client.interfaces import Line, ServerWelcome
     from greenroom.protocol.mirrored_headers import HeaderPlan
 
 Part: TypeAlias = Literal["tools", "resources", "templates", "prompts"]
@@ -184,6 +185,24 @@ class FetchedList(NamedTuple):
 def changed_lists(method: str) -> tuple[Part, ...]:
     """The lists that a notification with this method announces as changed."""
     return tuple(part for part, each in LISTS.items() if each.changed == method)
+
+
+_SHORTEST_KEPT: Final = 5.0
+"""Seconds for which a list is not fetched again for its age alone, whatever its server says."""
+_UNSAID_KEPT: Final = 60.0
+"""The same for a list of the stateless era whose server neither says how long it is fresh nor announces its changes."""
+
+
+def seconds_to_keep(part: Part, said: float, welcome: ServerWelcome | None) -> float:
+    """For how many seconds a list is shown before its server is asked again. `said` are those for which the server calls it fresh.
+
+    A server that says nothing about time is relied on to announce changes, and one with sessions to keep its list unless it does.
+    """
+    if said > 0:
+        return max(said, _SHORTEST_KEPT)
+    if welcome is None or not welcome.is_stateless:
+        return math.inf
+    return math.inf if is_declared(welcome.capabilities, f"{LISTS[part].capability}.listChanged") else _UNSAID_KEPT
 
 
 async def fetch_lists(line: Line, parts: Collection[Part], most: int) -> dict[Part, FetchedList]:

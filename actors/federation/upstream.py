@@ -15,7 +15,6 @@ reaches the connection's successor. When they die too often their supervisor giv
 from __future__ import annotations
 
 import asyncio
-import math
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,6 @@ from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
 from greenroom.protocol.cache_hints import LONGEST_CACHE, Cache
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.serialization import is_object
 from greenroom.supervision import (
     Backoff,
     Crash,
@@ -46,7 +44,7 @@ from greenroom.supervision import (
 )
 
 from .breaker import Breaker
-from .offering import EMPTY_OFFERING, LISTS, PARTS, Offering, Part, fetch_lists
+from .offering import EMPTY_OFFERING, LISTS, PARTS, Offering, Part, fetch_lists, seconds_to_keep
 from .upstream_requests import RequestLimiter
 from .upstream_spec import UpstreamState, UpstreamStatus, marked_away
 
@@ -62,10 +60,6 @@ if TYPE_CHECKING:
     from .upstream_spec import UpstreamSpec
 
 _serials: Final = count(1)
-_SHORTEST_TTL: Final = 5.0
-"""Seconds for which a list is not fetched again for its age alone, whatever its server says."""
-_UNSAID_TTL: Final = 60.0
-"""The same for a list of the stateless era whose server neither says how long it is fresh nor announces its changes."""
 
 
 class ListFreshness(NamedTuple):
@@ -80,21 +74,9 @@ class ListFreshness(NamedTuple):
 
     @classmethod
     def of(cls, part: Part, fetched: FetchedList, welcome: ServerWelcome | None, now: float) -> ListFreshness:
-        """That of a list which was fetched just now.
-
-        A server that says nothing about time is relied on to announce changes, and one with sessions to keep its list unless it does.
-        """
-        old_at = math.inf
-        if fetched.fresh_until > now:
-            old_at = max(fetched.fresh_until, now + _SHORTEST_TTL)
-        elif welcome is not None and welcome.is_stateless and not _announces(part, welcome):
-            old_at = now + _UNSAID_TTL
+        """That of a list which was fetched just now."""
+        old_at = now + seconds_to_keep(part, fetched.fresh_until - now, welcome)
         return cls(fetched.fresh_until, fetched.public, old_at)
-
-
-def _announces(part: Part, welcome: ServerWelcome) -> bool:
-    declared: Any = welcome.capabilities.get(LISTS[part].capability)
-    return is_object(declared) and declared.get("listChanged") is True
 
 
 @dataclass(eq=False, repr=False)

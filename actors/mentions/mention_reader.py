@@ -7,13 +7,16 @@ mention is reported beside the results of the others.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from greenroom.actors.client.errors import RequestTimeout
+from greenroom.actors.federation.offering import seconds_to_keep
 from greenroom.errors import GreenroomError
+from greenroom.protocol.cache_hints import received_cache
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
 from greenroom.protocol.serialization import is_array, is_object
 
@@ -355,7 +358,8 @@ def _variables(written: str) -> list[tuple[str, bool]]:
 
 
 # --- A cache of servers' lists of resources and templates, fetched on first use.
-# Concurrent callers share one fetch. A server's entry becomes invalid when it sends `list_changed`, when it reconnects, or after its `ttlMs`; other servers'
+# Concurrent callers share one fetch. A server's entry becomes invalid when it sends `list_changed`, when it reconnects, or when it is old
+# (`seconds_to_keep`); other servers'
 # entries stay valid. A fetch during which the entry becomes invalid is repeated.
 
 MAX_PAGES: Final = 1000
@@ -377,7 +381,7 @@ class OfferedResources(NamedTuple):
 class _CachedLists:
     generation: int
     version: int
-    fetching: asyncio.Task[tuple[OfferedResources, float | None]]
+    fetching: asyncio.Task[tuple[OfferedResources, float]]
     until: float | None = None
 
 
@@ -435,7 +439,7 @@ class ResourceListCache:
                 if entry.fetching.cancelled() and not _is_cancelling():
                     continue  # the caller that started the fetch was cancelled, and the fetch with it
                 raise
-            if seconds is not None and entry.until is None:
+            if entry.until is None:
                 entry.until = asyncio.get_running_loop().time() + seconds
             if self._versions.get(server, 0) == entry.version or rounds == _ROUNDS:
                 return offered
@@ -447,22 +451,21 @@ class ResourceListCache:
             return False
         return self._line(server).status.generation == entry.generation
 
-    async def _fetch(self, line: Line) -> tuple[OfferedResources, float | None]:
+    async def _fetch(self, line: Line) -> tuple[OfferedResources, float]:
         try:
             async with asyncio.timeout(self._timeout):
-                resources, holds = await self._list(line, "resources/list", "resources")
+                resources, said = await self._list(line, "resources/list", "resources")
                 templates, also = await self._list(line, "resources/templates/list", "resourceTemplates")
         except RequestTimeout:
             raise
         except TimeoutError:
             raise RequestTimeout("resources/list", self._timeout) from None
-        return OfferedResources(resources, templates), min(
-            (each for each in (holds, also) if each is not None), default=None
-        )
+        return OfferedResources(resources, templates), seconds_to_keep("resources", min(said, also), line.welcome)
 
-    async def _list(self, line: Line, method: str, key: str) -> tuple[list[Mapping[str, Any]], float | None]:
+    async def _list(self, line: Line, method: str, key: str) -> tuple[list[Mapping[str, Any]], float]:
+        """The entries, and for how many seconds the server calls them fresh."""
         entries: list[Mapping[str, Any]] = []
-        holds: float | None = None
+        said = math.inf
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
@@ -471,7 +474,7 @@ class ResourceListCache:
                 page = await line.request(method, params, timeout=self._timeout)
             except PeerError as error:
                 if error.code == ErrorCode.METHOD_NOT_FOUND:
-                    return [], None  # the server has no resources, or no templates
+                    return [], math.inf  # the server has no resources, or no templates
                 raise
             found: Any = page.get(key)
             if not is_array(found):
@@ -479,12 +482,10 @@ class ResourceListCache:
             entries += [each for each in found if is_object(each)]
             if len(entries) > MAX_ENTRIES:
                 raise BadAnswer(f"{method} of {line.name} has more than {MAX_ENTRIES} entries")
-            lasts: Any = page.get("ttlMs")
-            if isinstance(lasts, int | float) and not isinstance(lasts, bool) and lasts >= 0:
-                holds = min(lasts / 1000, holds if holds is not None else lasts / 1000)
+            said = min(said, received_cache(page).seconds)
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str):
-                return entries, holds
+                return entries, said
             if cursor in seen:
                 raise BadAnswer(f"{method} of {line.name} returned the same cursor twice")
             seen.add(cursor)

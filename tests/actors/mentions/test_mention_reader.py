@@ -10,7 +10,7 @@ import pytest
 
 from greenroom import Server
 from greenroom.actors.client.errors import RequestTimeout
-from greenroom.actors.client.interfaces import Phase, Status
+from greenroom.actors.client.interfaces import Phase, ServerWelcome, Status
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
 from greenroom.actors.mentions.mention_reader import ResourceListCache, TemplateWordsError, UnknownResource
 from greenroom.client_targets import route_of
@@ -194,9 +194,10 @@ async def test_completions_of_foreign_names_can_be_typed_or_are_left_out() -> No
 class Line:
     """A server with one resource, whose name counts the requests for the list."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, *, announces: bool = True, **more: Any) -> None:
         self.name = "lib"
         self.status = Status(Phase.READY, generation=1)
+        self.welcome = ServerWelcome("2026-07-28", {"resources": {"listChanged": announces}}, {})
         self.asked = 0
         self.more = more
         self.fails: Exception | None = None
@@ -263,6 +264,18 @@ async def test_a_list_holds_for_as_long_as_its_server_says() -> None:
     assert await uri(cache) == "x://1"
     await asyncio.sleep(0.2)
     assert await uri(cache) == "x://2"
+
+
+@pytest.mark.parametrize(("announces", "then"), [(True, "x://1"), (False, "x://2")])
+async def test_a_list_that_is_said_to_be_stale_is_kept_while_changes_are_announced_and_else_for_a_while(
+    *, announces: bool, then: str
+) -> None:
+    cache = list_cache(Line(announces=announces, ttlMs=0))
+    assert await uri(cache) == "x://1"
+    await asyncio.sleep(59.0)
+    assert await uri(cache) == "x://1"
+    await asyncio.sleep(3600.0)
+    assert await uri(cache) == then
 
 
 async def test_a_failure_is_told_and_not_kept() -> None:
