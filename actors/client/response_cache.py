@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from greenroom.actors.settings import BadSetting
-from greenroom.errors import suggests
+from greenroom.errors import ConfigError, suggests
 from greenroom.protocol.cache_hints import CACHEABLE, received_cache
 from greenroom.protocol.errors import BadAnswer, PeerError
 from greenroom.transports.client.errors import (
@@ -221,7 +221,9 @@ class ResponseCache:
     def __repr__(self) -> str:
         return f"<ResponseCache, {len(self._entries)} entries, {self._size:,} bytes>"
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many results are kept."""
         return len(self._entries)
 
     @property
@@ -356,6 +358,15 @@ class ResponseCache:
         share.size -= entry.size
         if not share.slots:
             del self._shares[entry.owner]
+
+
+def cache_of(given: ResponseCache | bool) -> ResponseCache | None:  # noqa: FBT001 - an option as it was given
+    """The cache of a client's or a host's option: a shared one, one of its own, or none. Raises `ConfigError`."""
+    if isinstance(given, bool):
+        return ResponseCache() if given else None
+    if not isinstance(cast("object", given), ResponseCache):
+        raise ConfigError(f"cache is a ResponseCache, True or False, not {given!r}")
+    return given
 
 
 class CacheFetch:

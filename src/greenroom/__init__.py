@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress as Progress
     from greenroom.actors.client.interfaces import ServerNotification as ServerNotification
     from greenroom.actors.client.interfaces import Status as Status
+    from greenroom.actors.client.response_cache import ResponseCache as ResponseCache
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
     from greenroom.actors.context import CallEnded as CallEnded
     from greenroom.actors.context import Context as Context
@@ -147,6 +148,7 @@ _HOMES: Final[dict[str, str]] = {
     "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
     "Unavailable Unsupported",
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
+    "greenroom.actors.client.response_cache": "ResponseCache",
     "greenroom.actors.client.settings": "ClientSettings",
     "greenroom.actors.context": "CallEnded Context",
     "greenroom.actors.extensions": "Extension",

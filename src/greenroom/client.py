@@ -23,6 +23,7 @@ from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.client.interfaces import Phase
+from greenroom.actors.client.response_cache import LineCache, cache_of
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.client.task_only_tools import call_as_task, is_task_only
 from greenroom.actors.offloaded_validation import run_check, run_check_in_thread
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 
     from greenroom.actors.client.interfaces import Line, Pending, Progress, Status
+    from greenroom.actors.client.response_cache import CachedResult, ResponseCache
     from greenroom.auth.client.auth_option import Auth
     from greenroom.protocol.definitions import Tool
     from greenroom.protocol.jsonrpc import RequestId
@@ -412,6 +414,7 @@ class Client(ClientTools):
         client_info: Mapping[str, Any] | None = None,
         settings: ClientSettings | None = None,
         mode: str | None = None,
+        cache: ResponseCache | bool = True,
         patient: bool = False,
         check_output: bool = True,
     ) -> None:
@@ -422,6 +425,7 @@ class Client(ClientTools):
         `sampling`, `elicitation`, `url_elicitation` and `roots` answer requests of the server, `on_log`, `on_progress` and `on_notification`
         receive its notifications, and `handler` gets the rest. `timeout` (of requests), `client_info` and `mode` override those of `settings`.
         A `patient` client waits for an unreachable server as long as a handshake may take; others raise at the first failed attempt.
+        Lists and resources are kept for as long as the server allows, by each client for itself, or by clients with the same `cache` together.
         """
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}
         if mode is not None:
@@ -453,6 +457,10 @@ class Client(ClientTools):
         self._route = route_of(target, headers, auth)
         self._line = ConnectionLine(name or name_of(target, self._route), self.settings)
         self._line.tools_changed = self.output_schemas.forget
+        self.cache = cache_of(cache)
+        """Lists and resources that the server lets clients keep; None without a cache."""
+        if self.cache is not None:
+            self._line.use_cache(LineCache(self.cache, self._route, self._line.key))
         self._runner = ChildRunner(self.child_spec)
         self._server = server_of(target)
         self._in_process: list[InProcessServer] = []
@@ -469,6 +477,11 @@ class Client(ClientTools):
     def name(self) -> str:
         """The server's name in this program."""
         return self._line.name
+
+    def cached(self) -> list[CachedResult]:
+        """The lists and resources of this server that are kept now, without their content, oldest first."""
+        cache = self._line.cache
+        return [] if cache is None else cache.results(asyncio.get_running_loop().time())
 
     # --- open and close
 

@@ -127,7 +127,7 @@ def test_a_result_without_time_to_live_is_not_kept(ttl: Any) -> None:
     found = result(ttl) if ttl is not ... else {"resultType": "complete", "cacheScope": "public"}
     fill(cache, key(), "ada", found)
     assert cache.find(key(), "ada", 0.0) is None
-    assert len(cache) == 0
+    assert cache.count == 0
 
 
 @pytest.mark.row("26-C4")
@@ -213,7 +213,7 @@ def test_a_public_result_is_given_to_every_authorization_also_an_unknown_one() -
 def test_nothing_private_is_kept_where_the_authorization_is_unknown() -> None:
     cache = ResponseCache()
     fill(cache, key(), None, result())
-    assert len(cache) == 0
+    assert cache.count == 0
 
 
 @pytest.mark.row("26-C3")
@@ -221,7 +221,7 @@ def test_a_result_is_not_kept_when_the_login_changed_before_its_arrival() -> Non
     cache = ResponseCache()
     found = result(scope="public")
     assert cache.fetch(key(), "ada").settle(found, None, "bob", 0.0) == (found, None)
-    assert len(cache) == 0
+    assert cache.count == 0
 
 
 @pytest.mark.row("26-C3")
@@ -293,7 +293,7 @@ def test_an_update_without_a_uri_changes_nothing(params: dict[str, Any]) -> None
     cache = ResponseCache()
     fill(cache, key("resources/read", "book://a"), "ada", result())
     cache.on_notification(URL, UPDATED, params)
-    assert len(cache) == 1
+    assert cache.count == 1
 
 
 @pytest.mark.row("26-C5")
@@ -303,7 +303,7 @@ def test_a_result_that_was_requested_before_the_news_is_not_kept() -> None:
     cache.on_notification(URL, TOOLS_CHANGED, {})
     after = cache.fetch(key(), "ada")
     before.settle(result(tools=["old"]), None, "ada", 1.0)
-    assert len(cache) == 0
+    assert cache.count == 0
     after.settle(result(tools=["new"]), None, "ada", 1.0)
     assert cache.find(key(), "ada", 1.0) == result(tools=["new"])
 
@@ -329,14 +329,14 @@ def test_all_results_of_an_endpoint_are_dropped_where_news_may_have_been_missed(
     assert [each.method for each in cache.results(URL, 1.0)] == []
     assert len(cache.results("other", 1.0)) == 1
     cache.clear()
-    assert (len(cache), cache.size) == (0, 0)
+    assert (cache.count, cache.size) == (0, 0)
 
 
 @pytest.mark.row("26-R13")
 def test_an_interim_result_is_never_kept() -> None:
     cache = ResponseCache()
     fill(cache, key("resources/read", "book://a"), "ada", result() | {"resultType": "input_required"})
-    assert len(cache) == 0
+    assert cache.count == 0
 
 
 # --- stale results
@@ -477,7 +477,7 @@ def test_the_owner_that_has_the_most_gives_its_oldest_result() -> None:
         fill(cache, key("resources/read", f"ada://{number}"), "ada", result())
     for number in range(100):
         fill(cache, key("resources/read", f"bob://{number}"), "bob", result(scope="public"))
-    assert len(cache) == 10
+    assert cache.count == 10
     assert all(cache.find(key("resources/read", f"ada://{number}"), "ada", 0.0) for number in range(3))
     kept = [number for number in range(100) if cache.find(key("resources/read", f"bob://{number}"), "bob", 0.0)]
     assert kept == list(range(93, 100))
@@ -497,7 +497,7 @@ def test_the_owner_with_the_most_bytes_gives_when_there_are_too_many_bytes() -> 
 def test_a_result_larger_than_a_quarter_of_the_cache_is_not_kept() -> None:
     cache = ResponseCache(max_bytes=100_000)
     fill(cache, key("resources/read", "book://a"), "ada", result(text="x" * 25_000))
-    assert len(cache) == 0
+    assert cache.count == 0
 
 
 def test_nothing_remains_of_requests_that_end_without_an_answer() -> None:
@@ -505,7 +505,7 @@ def test_nothing_remains_of_requests_that_end_without_an_answer() -> None:
     for number in range(1000):
         cache.fetch(key("resources/read", f"book://{number}"), "ada")
         cache.on_notification(URL, UPDATED, {"uri": f"book://{number}"})
-    assert (len(cache), len(cache._subjects), cache._shares) == (0, 0, {})
+    assert (cache.count, len(cache._subjects), cache._shares) == (0, 0, {})
 
 
 # --- any order of events, beside a model that keeps everything and searches
@@ -657,7 +657,7 @@ class AnyOrder(RuleBasedStateMachine):
         cache = self.cache
         entries = cache._entries
         assert cache.size == sum(each.size for each in entries.values()) <= cache.max_bytes
-        assert len(cache) <= cache.max_entries
+        assert cache.count <= cache.max_entries
         assert {slot: None for share in cache._shares.values() for slot in share.slots} == dict.fromkeys(entries)
         assert sum(share.size for share in cache._shares.values()) == cache.size
         assert all(share.slots for share in cache._shares.values())
