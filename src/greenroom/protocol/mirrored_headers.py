@@ -291,7 +291,7 @@ def header_plan_of(input_schema: Any, *, ours: bool = False) -> HeaderPlan | Non
 
     `ours`: the tool is one of this program, which may not mirror a secret. A client has to call a foreign tool that does.
     """
-    if not _is_annotated(input_schema):
+    if not is_object(input_schema) or not _is_annotated(input_schema):
         return None
     from .schema_compiler import Subschema, subschemas_of  # noqa: PLC0415 - few tools have annotations
 
@@ -321,7 +321,9 @@ def without_header_annotations(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {**definition, "inputSchema": _unannotated(definition.get("inputSchema"), by_name=False)}
 
 
-_SCHEMAS_BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_SCHEMAS_BY_NAME: Final = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
 """Keywords whose members are schemas: there the annotation's name may be that of a property."""
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
 """Keywords whose members are values, and are kept as they are."""
