@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from greenroom.protocol.errors import BadAnswer, LocalProtocolError
-from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_notification, encode_request
-from greenroom.protocol.methods import PeerSide, missing_capability
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_notification, encode_request, is_object
+from greenroom.protocol.methods import EXTENSION_METHODS, TASKS_EXTENSION, PeerSide, missing_capability
 from greenroom.supervision import Backoff, send_after
 from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
 from greenroom.transports.client.interfaces import RelatedRequest
@@ -262,6 +262,10 @@ class RequestTable:
         if method == "ping":
             method = DISCOVER  # it has no ping, and every server answers this
         elif method == "logging/setLevel":
+            assert line.welcome is not None
+            if "logging" not in line.welcome.capabilities:
+                self.end(entry, Unsupported(method, "logging"))
+                return
             line.level = (params or {}).get("level")  # each later request names it
             self.pop(entry.id)
             entry.settle({})
@@ -283,7 +287,9 @@ class RequestTable:
         if entry.token is not None and not self._take_token(entry):
             return
         try:
-            frame = envelope.request(entry.id, method, params, token=entry.token, level=line.level, more=entry.retry)
+            frame = envelope.request(
+                entry.id, method, params, token=entry.token, level=line.wanted_level, more=entry.retry
+            )
             if wire.is_http:
                 plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
                 wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
@@ -318,11 +324,13 @@ class RequestTable:
 
     def _need(self, method: str, params: Mapping[str, Any]) -> str | None:
         welcome = self._line.welcome
-        return (
-            None
-            if welcome is None
-            else missing_capability(method, params, welcome.capabilities, PeerSide.SERVER, welcome.version)
-        )
+        if welcome is None:
+            return None
+        if welcome.is_stateless and method in EXTENSION_METHODS:
+            declared = welcome.capabilities.get("extensions")
+            there = is_object(declared) and TASKS_EXTENSION in declared
+            return None if there else f"extensions[{TASKS_EXTENSION!r}]"
+        return missing_capability(method, params, welcome.capabilities, PeerSide.SERVER, welcome.version)
 
     def flush(self) -> None:
         """Send all held requests, in the order in which they were made."""

@@ -240,7 +240,7 @@ class ClientTools(ClientMethods):
         if reply.is_error:
             raise ToolFailed(name, reply)
         promise = NO_SCHEMA
-        if reply.structured_content is not None:
+        if reply.is_structured:
             promise, held_then = await promised()
             if self.check_output or not held_then:
                 try:

@@ -86,6 +86,11 @@ class ToolReply(CallToolResult):
         return text_of(self.content)
 
     @property
+    def is_structured(self) -> bool:
+        """Whether there is structured content. In the stateless era it may be None; before, a server that wrote null had none."""
+        return self.structured_content is not None or ("structuredContent" in self.raw and "resultType" in self.raw)
+
+    @property
     def data(self) -> Any:
         """The structured content, or else the text."""
         return self.text if self.structured_content is None else self.structured_content
@@ -93,7 +98,7 @@ class ToolReply(CallToolResult):
     def to_wire(self) -> dict[str, Any]:
         """The result on the wire, including blocks of unknown types."""
         wire: dict[str, Any] = {"content": [to_jsonable(block) for block in self.content]}
-        if self.structured_content is not None:
+        if self.is_structured:
             wire["structuredContent"] = self.structured_content
         wire["isError"] = self.is_error
         return wire | ({"_meta": dict(self.meta)} if self.meta else {})

@@ -44,7 +44,7 @@ def unwrapped(structured: Any, schema: Mapping[str, Any] | None) -> Any:
 
 def plain_value(reply: ToolReply, schema: Mapping[str, Any] | None = None) -> Any:
     """The data if there is any, else the text, else the block or the list of blocks; None if there is nothing."""
-    if reply.structured_content is not None:
+    if reply.structured_content is not None or (reply.is_structured and schema is not None):
         return unwrapped(reply.structured_content, schema)
     match reply.content:
         case []:
@@ -148,7 +148,7 @@ class OutputSchema:
             meter.left = STEPS_ON_LOOP
         if self.schema is None or reply.is_error or self.unusable_reason is not None:
             return ()
-        if reply.structured_content is None:
+        if not reply.is_structured:
             return (
                 ()
                 if reply.task

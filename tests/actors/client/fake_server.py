@@ -65,6 +65,8 @@ class Stage:
         """The outcomes of the next attempts, instead of a wire: a `TransportError` ends it at once, another one is raised by `open`."""
         self.hanging = False
         """Whether wires ignore the request to end."""
+        self.is_http = False
+        """Whether wires carry headers, and cancel by closing."""
         self._opened = asyncio.Event()
 
     @property
@@ -128,10 +130,12 @@ class StageWire:
     """One attempt."""
 
     description = "stage"
-    is_http = False
 
     def __init__(self, stage: Stage, owner: Pid) -> None:
         self.stage = stage
+        self.is_http = stage.is_http
+        self.mirrored: dict[RequestId, Headers] = {}
+        """The mirrored headers of each request, by id."""
         self.heard: list[JsonRpcMessage] = []
         """The messages from the client."""
         self.forgotten: list[RequestId] = []
@@ -164,6 +168,7 @@ class StageWire:
         message = parse(frame)
         if isinstance(message, JsonRpcRequest):
             assert id == message.id
+            self.mirrored[message.id] = mirrored
         self.heard.append(message)
         self._came.set()
         if isinstance(message, JsonRpcRequest) and not self.dumb:
