@@ -127,11 +127,6 @@ class FollowedTask:
         return f"<FollowedTask {self.id[:64]!r}, {len(self.waiting)} waiting>"
 
     @property
-    def wanted(self) -> bool:
-        """Whether any request waits for its end."""
-        return any(not entry.settled for entry in self.waiting)
-
-    @property
     def has_deadline(self) -> bool:
         """Whether all requests that wait for its end will give up some time."""
         return all(entry.deadline is not None for entry in self.waiting)
@@ -277,8 +272,7 @@ def _judge(task: FollowedTask, error: GreenroomError, now: float) -> Exception |
             return error
     if task.has_expired(now):
         return TaskLost(task.id, "expired")
-    goes_on = task.wanted and (task.has_deadline or task.failures < MOST_FAILURES)
-    return None if goes_on else error
+    return None if task.has_deadline or task.failures < MOST_FAILURES else error
 
 
 async def _send_answers(task: FollowedTask, line: ConnectionLine) -> Exception | None:
@@ -402,8 +396,6 @@ class FollowedTasks:
     def on_report(self, report: TaskReport) -> None:
         """The process of a task has polled it, or cannot follow it."""
         task, found = report
-        if task.process is None and not isinstance(found, BaseException):
-            return  # it was stopped meanwhile
         if isinstance(found, BaseException):
             self._fail(task, found)
         else:
@@ -424,9 +416,7 @@ class FollowedTasks:
         self._on_state(task, state, is_polled=False)
 
     def _on_state(self, task: FollowedTask, state: RemoteTask, *, is_polled: bool) -> None:
-        if not task.wanted:
-            self._stop(task)
-        elif state.over:
+        if state.over:
             self._settle(task, state)
         else:
             self._tell_message(task, state)
@@ -470,7 +460,7 @@ class FollowedTasks:
             return
         call = task.call or AskingCall(RESULT_METHOD, {"taskId": task.id}, next(iter(task.waiting)).id)
         for key, (method, params) in questions.items():
-            if len(self._server_requests) >= self._line.settings.max_server_requests or not task.waiting:
+            if len(self._server_requests) >= self._line.settings.max_server_requests:
                 return  # the next poll shows the others again
             id = f"task:{next(self._numbers)}"
             question = JsonRpcRequest(id, method, params)

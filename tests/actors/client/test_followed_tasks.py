@@ -190,6 +190,16 @@ async def test_a_call_without_a_deadline_ends_when_no_poll_has_an_answer() -> No
     assert len(script.polled) == MOST_FAILURES
 
 
+async def test_polls_that_fail_are_made_ever_more_seldom() -> None:
+    broken = [PeerError(-32603, "broken")] * 4
+    states = [*broken, working(pollIntervalMs=50), working(pollIntervalMs=50), completed()]
+    script = TaskScript(*states, created=working(pollIntervalMs=50))
+    async with playing(script.stage) as (line, _):
+        await line.request("tools/call", CALL)
+    pauses = [round(later - earlier, 3) for earlier, later in zip(script.polled, script.polled[1:], strict=False)]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 0.05, 0.05]
+
+
 # --- callers that leave
 
 
@@ -389,7 +399,8 @@ async def test_a_caller_that_leaves_withdraws_the_questions() -> None:
     async with playing(script.stage, handler=handler) as (line, _):
         with pytest.raises(RequestTimeout):
             await line.request("tools/call", CALL, timeout=2.5)
-        await handler.left.wait()
+        async with asyncio.timeout(1):
+            await handler.left.wait()
 
 
 async def test_more_questions_than_may_be_handled_at_once_are_asked_in_turns() -> None:
