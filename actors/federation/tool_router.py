@@ -415,7 +415,8 @@ class ToolRouter:
             seconds = self._upstreams.timeout(tool.server, "tools/call") if timeout is AS_SET else timeout
             result = await call_as_task(line, params, timeout=seconds)
         else:
-            result = await line.begin("tools/call", params, timeout=timeout).result()
+            options = {"as_task": True} if "task" in params else {}
+            result = await line.begin("tools/call", params, timeout=timeout, **options).result()
         if self._limiter is None:
             return result
         return self._limiter.limited(tool.server, tool.tool, result, partial(can_show, shape))

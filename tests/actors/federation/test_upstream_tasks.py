@@ -11,6 +11,7 @@ from tests.actors.client.fake_server import SILENCE, After
 from greenroom.actors.client.client_handler import ClientHandler, asking_call
 from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.federation.breaker import BreakerSettings
+from greenroom.actors.federation.tool_router import ToolRouter
 from greenroom.protocol.errors import ErrorCode, PeerError, RequestCancelled
 from greenroom.protocol.methods import TASKS_EXTENSION
 from greenroom.transports.client.errors import ConnectionLost
@@ -193,3 +194,14 @@ async def test_a_task_of_a_session_has_its_result_from_the_server_as_before() ->
         assert begun["task"]["taskId"] == "t"
         assert await line.request("tasks/result", {"taskId": "t"}) == RESULT
         assert stage.executions("tasks/get") == 0
+
+
+async def test_a_router_hands_over_the_task_only_to_callers_that_ask_for_one() -> None:
+    stage = TaskUpstream(5.0)
+    async with federated({"git": spec(stage, tool_timeout=60.0)}) as federation:
+        await all_ready(federation)
+        router = ToolRouter(federation)
+        assert (await router.call_tool("git:slow"))["content"] == RESULT["content"]
+        begun = await router.call_tool("git:slow", more={"task": {"ttl": 1000}})
+        assert (begun["resultType"], begun["status"]) == ("task", "working")
+        assert all("task" not in request.params for request in stage.asked("tools/call"))
