@@ -26,6 +26,10 @@ Step: TypeAlias = Callable[[Scene], Awaitable[None]]
 Opener: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Any]]
 Need: TypeAlias = Callable[[Mapping[str, Any], "list[Any]"], bool]
 
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+STATELESS = "2026-07-28"
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+BOTH_ERAS = (STATELESS, *HANDSHAKE)
 SECONDS = 40.0
 """For one step; none needs half of it."""
 
@@ -52,6 +56,13 @@ def _declared(*path: str) -> Need:
         return found is not None and found is not False
 
     return need
+
+
+def _tasks(capabilities: Mapping[str, Any], tools: list[Any]) -> bool:
+    return any(
+        _declared(*path)(capabilities, tools)
+        for path in (("tasks", "requests", "tools", "call"), ("extensions", TASKS_EXTENSION))
+    )
 
 
 def _structured(_capabilities: Mapping[str, Any], tools: list[Any]) -> bool:
@@ -98,12 +109,13 @@ STEPS: Mapping[str, Rule] = {
     "elicitation": Rule(None, sign=lambda ears: ears.asked["elicitation"]),
     "url": Rule(None, sign=lambda ears: ears.asked["url"]),
     "roots": Rule(None, sign=lambda ears: ears.asked["roots"]),
-    "tasks": Rule(_declared("tasks", "requests", "tools", "call"), ("tasks/get", {"taskId": "x"})),
+    "rounds": Rule(None),
+    "headers": Rule(None),
+    "tasks": Rule(_tasks, ("tasks/get", {"taskId": "x"})),
     "close": Rule(_always),
 }
 OWN = frozenset({"open", "revisions", "close"})
 """The steps that are the same for every server, and done here."""
-OLDER = ("2025-06-18", "2025-03-26", "2024-11-05")
 
 
 @dataclass(frozen=True)
@@ -115,12 +127,16 @@ class Row:
     open: Opener
     """Given a folder, the target for a client, for as long as it is there."""
     steps: Mapping[str, Step]
+    speaks: tuple[str, ...] = HANDSHAKE
+    """The revisions of the server, newest first. A client that finds the revision by itself must find the first one."""
+    mode: str = "auto"
+    """The way in which the client finds the revision."""
     never: Mapping[str, str] = field(default_factory=dict[str, str])
     """Features that are declared, or work elsewhere, and never happen here; and why. A step of that name shows that they do not."""
     differs: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the server is not as the specification wants it: the steps see to it that it is so."""
     farewell: str = ""
-    """The server's log line when a client deletes its session: once for each client."""
+    """The server's log line when a client deletes its session: once for each client that made a handshake."""
     prepare: Callable[[Path], Mapping[str, Any] | None] | None = None
     """Files to put in the folder, and the values that the steps need."""
 
@@ -128,6 +144,11 @@ class Row:
     def name(self) -> str:
         """Which it is."""
         return f"{self.server}, {self.transport}"
+
+    @property
+    def revision(self) -> str:
+        """The revision that the client and the server must come to."""
+        return HANDSHAKE[0] if self.mode == "legacy" else self.speaks[0]
 
     @property
     def name_in_notes(self) -> str:
@@ -172,7 +193,7 @@ async def play(row: Row, folder: Path) -> Outcome:
         aside = dict((row.prepare(folder) if row.prepare is not None else None) or {})
         async with row.open(folder) as target:
             ears = Ears(roots=[folder])
-            client = ears.client(target, row.name)
+            client = ears.client(target, row.name, row.mode)
             async with asyncio.timeout(SECONDS):
                 await client.open()
             try:
@@ -184,7 +205,8 @@ async def play(row: Row, folder: Path) -> Outcome:
             same("the phase", client.status.phase.value, "closed")
             if row.farewell:
                 said = await asyncio.to_thread(folder.joinpath(SAID).read_text, errors="replace")
-                same("sessions that were given back", said.count(row.farewell), 1 + len(OLDER))
+                handshakes = [version for version in (row.revision, *row.speaks) if version in HANDSHAKE]
+                same("sessions that were given back", said.count(row.farewell), len(handshakes))
         outcome.marks.setdefault("close", Mark.RIGHT)
     except Exception as error:  # noqa: BLE001 - whatever it was, it is what the verdict is about
         outcome.fails(step, f"{type(error).__name__}: {error}")
@@ -202,7 +224,7 @@ async def _steps(scene: Scene, outcome: Outcome, target: Any) -> None:
         try:
             async with asyncio.timeout(SECONDS):
                 if name == "open":
-                    await _opened(scene.client)
+                    await _opened(scene.client, outcome.row.revision)
                     tools = await scene.client.list_tools() if "tools" in capabilities else []
                     outcome.tools = len(tools)
                 elif name == "revisions":
@@ -240,9 +262,9 @@ async def _step(scene: Scene, row: Row, name: str, rule: Rule, tools: list[Any])
     return Mark.NOT_DECLARED
 
 
-async def _opened(client: Client) -> None:
+async def _opened(client: Client, revision: str) -> None:
     same("the phase", client.status.phase.value, "ready")
-    same("the revision", client.protocol_version, "2025-11-25")
+    same("the revision", client.protocol_version, revision)
     if not client.server_info.get("name"):
         raise WrongError(f"it does not say who it is: {client.server_info!r}")
     if await client.ping() > 5:
@@ -250,7 +272,7 @@ async def _opened(client: Client) -> None:
 
 
 async def _revisions(scene: Scene, row: Row, target: Any, tools: list[str]) -> None:
-    """Clients that ask for an older revision get it, and the same tools; all of them at once, and beside the client that is there already."""
+    """Clients that want one revision of the server get it, and the same tools; all of them at once, and beside the client that is there already."""
 
     async def asked(version: str) -> None:
         async with scene.ears.client(target, f"{row.name}, {version}", version) as client:
@@ -258,4 +280,4 @@ async def _revisions(scene: Scene, row: Row, target: Any, tools: list[str]) -> N
             found = [tool.name for tool in await client.list_tools()]
             same(f"the tools in {version}", [name for name in found if name in tools], found)
 
-    await asyncio.gather(*map(asked, OLDER))
+    await asyncio.gather(*map(asked, row.speaks))

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from .grid import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "servers-we-call.md"
-ALONE = frozenset({"JSON, no sessions", "plain JSON"})
-"""The transports without sessions, on which fewer steps are possible."""
+ALONE = frozenset({"JSON, no sessions", "plain JSON", "JSON, no sessions, legacy", "plain JSON, legacy"})
+"""The transports whose answers are JSON alone, on which fewer steps are possible."""
 
 SIGNS: Mapping[Mark, str] = {Mark.RIGHT: "yes", Mark.NOT_DECLARED: "n/a", Mark.NEVER: "never", Mark.WRONG: "WRONG"}
 
 WHAT: Mapping[str, str] = {
-    "open": "handshake, the server's name and version, ping",
-    "revisions": "the same with clients that ask for an older revision, three at once",
+    "open": "finding the revision, the server's name and version, ping",
+    "revisions": "the same with a client for each revision that the server speaks, all at once",
     "list": "tools, over all pages",
     "call": "values of all kinds, sixteen concurrent calls",
     "structure": "structured content, checked against its schema and as a typed value",
@@ -38,7 +38,9 @@ WHAT: Mapping[str, str] = {
     "elicitation": "the server asks our user, who fills in a form or declines",
     "url": "the server sends our user to a page",
     "roots": "the server asks for our roots, and again after they change",
-    "tasks": "a task that is started, listed and awaited, asks a question, and has a result; one that is cancelled",
+    "rounds": "a question to our user, our model and our client at once; two questions one after the other",
+    "headers": "arguments that the client repeats in headers, one of them encoded",
+    "tasks": "a task that is started and awaited, asks a question, and has a result; one that is cancelled",
     "close": "the client is closed, and the server's programs have ended",
 }
 
@@ -47,6 +49,8 @@ TEXT = """\
 
 `make servers` runs our `Client` against servers of other authors and against ours, over every transport that each of them has. This page shows what worked. It is for you if
 you want to know whether the client works with a certain server.
+
+Our client finds out by itself which revision a server speaks. A row with `legacy` in its transport is the same server with a client that makes the handshake at once.
 
 Every value is compared. The servers are installed from lock files into a folder that is never committed. Each runs as a program of its own for its row, and the run checks that
 it ends.
@@ -69,8 +73,9 @@ it ends.
 
 ## Transports
 
-Without sessions, each request is independent and has fewer steps, since the client gets only its answer. There, a tool that asks its client has to fail as its SDK does it: with
-an error (mcp 2.3.0, greenroom), with a failed result (FastMCP), or at the call's deadline, because it never ends (mcp 1.30.0).
+Without sessions, each request is independent and has fewer steps, since the client gets only its answer. There, in the revisions with a handshake, a tool that asks its client has to
+fail as its SDK does it: with an error (mcp 2.3.0, greenroom), with a failed result (FastMCP), or at the call's deadline, because it never ends (mcp 1.30.0). In revision 2026-07-28 it asks
+by its result.
 
 {transports}
 
@@ -102,6 +107,7 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
         (
             outcome.row.server,
             outcome.row.transport,
+            outcome.row.revision,
             *(
                 str(sum(1 for mark in outcome.marks.values() if mark is each))
                 for each in (Mark.RIGHT, Mark.NOT_DECLARED, Mark.NEVER)
@@ -113,7 +119,7 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
     return TEXT.format(
         grid=_table(("Step", *servers), grid),
         what=_table(("Step", "What is tested"), WHAT.items()),
-        transports=_table(("Server", "Transport", "yes", "n/a", "never", "Tools"), counts),
+        transports=_table(("Server", "Transport", "Revision", "yes", "n/a", "never", "Tools"), counts),
         never=_table(
             ("Server", "Step", "Why"), _notes((outcome.row.name_in_notes, outcome.row.never) for outcome in outcomes)
         ),

@@ -209,6 +209,39 @@ async def tasks(scene: Scene) -> None:
     await refused("stopped again", scene.client.tasks_cancel(endless), -32602)
 
 
+async def tasks_of_calls(scene: Scene) -> None:
+    """The extension: the server decides which call becomes a task."""
+    client = scene.client
+    same("a call that the server made a task", (await client.call_tool("rehearse", {"lines": 3})).text, "rehearsed 3")
+    scene.ears.form = {"name": "Ann"}
+    same("a task that asks", (await client.call_tool("cast_part")).text, "Ann plays")
+    scene.ears.form = None
+    endless = (await client.call_tool("rehearse", {"lines": 0}, task=True)).task
+    if endless is None:
+        raise WrongError("no task was begun")
+    same("how it is", (await client.tasks_get(endless)).status, "working")
+    await client.tasks_cancel(endless)
+    same("one that is stopped", (await client.tasks_wait(endless)).status, "cancelled")
+
+
+async def rounds(scene: Scene) -> None:
+    """Questions to the user, the model and the client at once; and one after the other."""
+    scene.ears.form = {"name": "Ann"}
+    said = (await scene.client.call_tool("ask_all", {"question": "why?"})).text
+    same("three at once", said, f"Ann takes 2, parrot says WHY?, {(scene.folder / 'other').as_uri()}")
+    said = (await scene.client.call_tool("ask_twice")).text
+    same("two, one after the other", said.partition(";")[0], "Ann takes 2, then Ann takes 2")
+    scene.ears.form = None
+
+
+async def headers(scene: Scene) -> None:
+    """Arguments that HTTP repeats in headers, one of which no header may hold as it is."""
+    said = (await scene.client.call_tool("seat", {"section": "Süd ", "row": 7})).text
+    same("the seat", said.partition(",")[0], "Süd  7")
+    has("the headers", said, scene.aside.get("mirrored", ""))
+    same("without a row", (await scene.client.call_tool("seat", {"section": "A"})).text.partition(",")[0], "A 1")
+
+
 async def no_progress(scene: Scene) -> None:
     heard, reply = await scene.progress("count", {"to": 2})
     same("the reply, and what was heard", (reply.text, heard), ("counted to 2", []))
@@ -255,5 +288,10 @@ SILENT: Mapping[str, Step] = {
 }  # fmt: skip
 """The same where there is no way back: nothing comes, and nothing breaks."""
 ALONE: Mapping[str, Step] = {**ASKS, **SILENT, "cancel": cancel_alone}
+UNSAID: Mapping[str, Step] = {"progress": no_progress, "logging": no_logging, "cancel": cancel_alone}
+"""The steps of the stateless era where an answer is one JSON object."""
 STEPS: Mapping[str, Step] = {**ASKS, **TALKS}
-OURS: Mapping[str, Step] = {**STEPS, "changes": changes, "tasks": tasks}
+IN_SESSIONS: Mapping[str, Step] = {**STEPS, "changes": changes, "rounds": rounds}
+OURS_IN_SESSIONS: Mapping[str, Step] = {**IN_SESSIONS, "tasks": tasks}
+STATELESS: Mapping[str, Step] = {**IN_SESSIONS, "headers": headers}
+OURS: Mapping[str, Step] = {**STATELESS, "tasks": tasks_of_calls}

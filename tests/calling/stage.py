@@ -78,7 +78,7 @@ def on_stdio(
     return opened
 
 
-def on_http(*words: str, path: str = "/mcp") -> Opener:
+def on_http(*words: str, path: str = "/mcp", env: Mapping[str, str] | None = None) -> Opener:
     """A program that serves at a port, which it is given for the word `PORT`, and in the variable of that name.
 
     What it says goes into the file `SAID` in its folder.
@@ -87,11 +87,11 @@ def on_http(*words: str, path: str = "/mcp") -> Opener:
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncGenerator[Any]:
         word, port = str(folder), free_port()
-        env = {**os.environ, WORD: word, PORT: str(port), "PYTHONDONTWRITEBYTECODE": "1"}
+        given = {**os.environ, **(env or {}), WORD: word, PORT: str(port), "PYTHONDONTWRITEBYTECODE": "1"}
         command = [str(port) if each == PORT else each for each in words]
         with folder.joinpath(SAID).open("wb") as said:
             server = await asyncio.create_subprocess_exec(
-                *command, env=env, cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
+                *command, env=given, cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
             )
         try:
             await _there(server, port, folder / SAID)

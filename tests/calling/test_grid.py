@@ -13,7 +13,7 @@ import pytest
 from greenroom import Client, Context, Server
 
 from . import page, stage
-from .grid import STEPS, Mark, Outcome, Row, play
+from .grid import BOTH_ERAS, STEPS, Mark, Outcome, Row, play
 from .playhouse import OURS
 from .rows import ROWS, TOGETHER
 from .scene import Scene, WrongError, same
@@ -71,12 +71,13 @@ def fails(_folder: Path) -> None:
 
 
 async def played(folder: Path, steps: Mapping[str, Step], **more: Any) -> Outcome:
-    return await play(Row("small", "memory", opening(small()), steps, **more), folder)
+    return await play(Row("small", "memory", opening(small()), steps, **{"speaks": BOTH_ERAS, **more}), folder)
 
 
-async def test_a_row_is_right_when_all_that_is_declared_and_done_has_its_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_row_is_right_when_all_that_is_declared_and_done_has_its_step(tmp_path: Path, mode: str) -> None:
     steps = {**STEPS_OF_IT, "logging": right, "progress": right, "roots": right}
-    outcome = await played(tmp_path, steps)
+    outcome = await played(tmp_path, steps, mode=mode)
     assert outcome.wrong == {}
     assert outcome.marks == {
         name: Mark.RIGHT if name in {*steps, "open", "revisions", "close"} else Mark.NOT_DECLARED for name in STEPS
@@ -96,6 +97,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     (NO, {"never": {"prompt": "it does not"}}, "prompt", "it does not even declare it"),
     ({"changes": wrong}, {"never": {"changes": "it does not"}}, "changes", "WrongError: a value: got 1, not 2"),
     (NO, {"prepare": fails}, "open", "no room"),
+    (NO, {"speaks": ("2025-11-25",)}, "open", "the revision: got '2026-07-28', not '2025-11-25'"),
 ]
 
 
@@ -147,15 +149,26 @@ def test_every_server_is_called_over_every_transport_that_it_speaks() -> None:
     for row in ROWS:
         found.setdefault(row.server.partition(" ")[0], set()).add(row.transport)
     web = {"stdio", "Streamable HTTP", "HTTP+SSE"}
+    both = {"stdio, legacy", "Streamable HTTP, legacy", "JSON, no sessions, legacy"}
     programs = ("server-filesystem", "server-memory", "mcp-server-time", "mcp-server-git", "mcp-server-fetch")
     assert found == {
         "server-everything": web,
         **{program: {"stdio"} for program in programs},
-        "mcp": {*web, "JSON, no sessions"},
-        "FastMCP": {*web, "JSON, no sessions"},
-        "greenroom": {*web, "memory", "plain JSON"},
+        "mcp": {*web, "JSON, no sessions", *both},
+        "FastMCP": {*web, "JSON, no sessions", *both},
+        "TypeScript": {"stdio", "Streamable HTTP", "stdio, legacy"},
+        "greenroom": {
+            *web,
+            "memory",
+            "plain JSON",
+            "stdio, legacy",
+            "Streamable HTTP, legacy",
+            "memory, legacy",
+            "plain JSON, legacy",
+        },
     }
     assert set(STEPS) - set(OURS) == {"open", "revisions", "close"}
+    assert all(row.mode in {"auto", "legacy"} and row.revision in row.speaks for row in ROWS)
     assert {row.server for row in ROWS if row.name in TOGETHER} == {row.server for row in ROWS}
 
 
@@ -164,7 +177,7 @@ def test_the_page_has_every_server_step_and_reason() -> None:
     assert set(page.WHAT) == set(STEPS)
     assert "WRONG" not in text
     for row in ROWS:
-        assert f"| {row.server} | {row.transport} |" in text
+        assert f"| {row.server} | {row.transport} | {row.revision} |" in text
         for why in (*row.never.values(), *row.differs.values()):
             assert f"| {why} |" in text
 

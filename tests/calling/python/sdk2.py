@@ -1,15 +1,20 @@
-"""The playhouse on the Python SDK 2.x: `sdk2.py stdio`, or `http`, `sse` or `alone` (JSON, no sessions) and a port."""
+"""The playhouse on the Python SDK 2.x: `sdk2.py stdio`, or `http`, `sse` or `alone` (JSON, no sessions) and a port.
+
+It serves both eras, as the SDK's documentation says: tools that ask have parameters with resolvers, which ask in the way of the request's revision.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 from mcp import types
+from mcp.server.elicitation import AcceptedElicitation, ElicitationResult
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import BaseModel
+from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
+from pydantic import BaseModel, Field
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 DIAL = "play://dial"
@@ -76,32 +81,91 @@ async def narrate(ctx: Context) -> str:
     return "told"
 
 
-@server.tool()
-async def ask_model(question: str, ctx: Context) -> str:
-    """Have the client's model answer."""
+def for_model(question: str) -> Sample:
+    """A question to the client's model."""
     asked = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=question))
-    said = await ctx.session.create_message([asked], max_tokens=50, related_request_id=ctx.request_id)
+    return Sample([asked], max_tokens=50)
+
+
+def for_user() -> Elicit[Booking]:
+    """A question to the user."""
+    return Elicit("Who comes?", Booking)
+
+
+def then_for_user(first: Annotated[ElicitationResult[Booking], Resolve(for_user)]) -> Elicit[Booking]:
+    """A question that is asked when the first is answered."""
+    return Elicit(f"And with whom comes {first.data.name}?", Booking)
+
+
+def for_client() -> ListRoots:
+    """A question to the client itself."""
+    return ListRoots()
+
+
+def taken(said: Any) -> str:
+    """What the user has answered."""
+    return f"{said.data.name} takes {said.data.seats}" if isinstance(said, AcceptedElicitation) else said.action
+
+
+@server.tool()
+async def ask_model(question: str, said: Annotated[types.CreateMessageResult, Resolve(for_model)]) -> str:
+    """Have the client's model answer."""
     return f"{said.model} says {said.content.text}"
 
 
 @server.tool()
-async def ask_user(ctx: Context) -> str:
+async def ask_user(said: Annotated[ElicitationResult[Booking], Resolve(for_user)]) -> str:
     """Have the user fill in a form."""
-    said = await ctx.elicit("Who comes?", Booking)
-    return f"{said.data.name} takes {said.data.seats}" if said.action == "accept" else said.action
+    return taken(said)
 
 
 @server.tool()
-async def pay(ctx: Context) -> str:
+async def pay(ctx: Context) -> str | types.InputRequiredResult:
     """Have the user pay at the box office."""
-    said = await ctx.elicit_url("Please pay.", "https://box.example/pay", "e1")
-    return "paid" if said.action == "accept" else said.action
+    if ctx.protocol_version < "2026-07-28":
+        said = await ctx.elicit_url("Please pay.", "https://box.example/pay", "e1")
+        return "paid" if said.action == "accept" else said.action
+    if ctx.input_responses:
+        return "paid" if ctx.input_responses["page"].action == "accept" else ctx.input_responses["page"].action
+    params = types.ElicitRequestURLParams(message="Please pay.", url="https://box.example/pay")
+    return types.InputRequiredResult(input_requests={"page": types.ElicitRequest(params=params)})
 
 
 @server.tool()
-async def where(ctx: Context) -> str:
+async def where(places: Annotated[types.ListRootsResult, Resolve(for_client)]) -> str:
     """Where the client works."""
-    return ", ".join(f"{root.uri} ({root.name})" for root in (await ctx.session.list_roots()).roots)
+    return ", ".join(f"{root.uri} ({root.name})" for root in places.roots)
+
+
+@server.tool()
+async def ask_all(
+    question: str,
+    guest: Annotated[ElicitationResult[Booking], Resolve(for_user)],
+    said: Annotated[types.CreateMessageResult, Resolve(for_model)],
+    places: Annotated[types.ListRootsResult, Resolve(for_client)],
+) -> str:
+    """Ask the user, the model and the client itself, all at once."""
+    return f"{taken(guest)}, {said.model} says {said.content.text}, {', '.join(str(each.uri) for each in places.roots)}"
+
+
+@server.tool()
+async def ask_twice(
+    first: Annotated[ElicitationResult[Booking], Resolve(for_user)],
+    second: Annotated[ElicitationResult[Booking], Resolve(then_for_user)],
+) -> str:
+    """Ask one question after the other."""
+    return f"{taken(first)}, then {taken(second)}"
+
+
+@server.tool()
+async def seat(
+    ctx: Context,
+    section: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Section"})],
+    row: Annotated[int, Field(json_schema_extra={"x-mcp-header": "Row"})] = 1,
+) -> str:
+    """Find a seat, and say which headers repeat the arguments."""
+    headers = ctx.headers or {}
+    return f"{section} {row}, by {headers.get('mcp-param-section')} and {headers.get('mcp-param-row')}"
 
 
 @server.tool()
@@ -128,9 +192,31 @@ async def stopped(key: str) -> str:
 async def turn(value: int, ctx: Context) -> str:
     """Turn the dial, and tell its subscribers."""
     house["dial"] = value
+    await ctx.notify_resource_updated(DIAL)
     if DIAL in watched:
         await ctx.session.send_resource_updated(DIAL)
     return "turned"
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Offer one more tool."""
+    server.add_tool(grown)
+    await ctx.notify_tools_changed()
+    return "grown"
+
+
+@server.tool()
+async def shrink(ctx: Context) -> str:
+    """Take it back."""
+    server.remove_tool("grown")
+    await ctx.notify_tools_changed()
+    return "gone"
+
+
+def grown() -> str:
+    """One more."""
+    return "I am new."
 
 
 @server.resource(DIAL, name="dial", mime_type="text/plain")
