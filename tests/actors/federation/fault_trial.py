@@ -61,8 +61,9 @@ _wires: WeakValueDictionary[Pid, StageWire] = WeakValueDictionary()
 class Flaky(EraUpstream):
     """A server that says nothing for a while when it is told to, and each of whose calls takes a moment."""
 
-    def __init__(self, *, stateless: bool) -> None:
+    def __init__(self, *, stateless: bool, is_http: bool) -> None:
         super().__init__("a", "b", "c", stateless=stateless)
+        self.is_http = is_http
         self.muted = False
         self.mutes = 0
         for method, answer in tuple(self.answers.items()):
@@ -129,11 +130,13 @@ def _mute(moment: FaultContext) -> None:
 
 @fault_kind("deploy", needs=_connected)
 def _deploy(moment: FaultContext) -> None:
-    """The server speaks the other era from now on."""
+    """The server speaks the other era from now on; one that is a program is started anew for that."""
     wire = _wire(moment.process)
     assert wire is not None
     assert isinstance(wire.stage, Flaky)
     wire.stage.deploy(stateless=not wire.stage.stateless)
+    if not wire.is_http:
+        wire.end(ConnectionLost("ended"))
 
 
 @fault_kind("redeploy", needs=_connected)
@@ -177,7 +180,7 @@ class Outcome:
 async def trial(faults: FaultPlan, *, pause: float = 0.5) -> Outcome:
     """Have the plan carried out, and look at everything that has to be true."""
     outcome = Outcome()
-    stages = {f"s{number}": Flaky(stateless=number % 2 == 0) for number in range(SERVERS)}
+    stages = {f"s{number}": Flaky(stateless=number % 2 == 0, is_http=number % 4 < 2) for number in range(SERVERS)}
     loop = asyncio.get_running_loop()
     async with federated({id: _spec(stage) for id, stage in stages.items()}) as federation:
         await all_ready(federation)

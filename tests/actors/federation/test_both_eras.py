@@ -16,7 +16,8 @@ from greenroom.protocol.cache_hints import Cache
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.envelope import LOG_LEVEL_KEY
 from greenroom.protocol.errors import PeerError
-from greenroom.transports.client.errors import ConnectionLost
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
+from greenroom.transports.client.interfaces import UnansweredRequest
 
 from .era_upstreams import EITHER_ERA, EraUpstream
 from .fake_upstreams import STEADY, Upstairs, all_ready, call, federated, reaches, spec
@@ -304,6 +305,7 @@ async def test_calls_go_on_when_a_server_changes_its_era_and_nothing_is_done_twi
     *, stateless: bool, breaks: bool
 ) -> None:
     stage = EraUpstream("a", stateless=not stateless)
+    stage.is_http = not breaks  # a program that is replaced ends, and its pipes with it
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
         line = line_to(federation)
@@ -375,6 +377,7 @@ async def test_a_replacement_may_be_of_the_other_era(*, stateless: bool) -> None
 async def test_a_call_whose_answer_looks_like_one_of_the_other_era_is_not_made_twice() -> None:
     """The server is asked for its era, and when that is the same the error is the caller's: the tool may have done something before it."""
     stage = EraUpstream("a")
+    stage.is_http = True
     stage.answers["tools/call"] = lambda _: PeerError(-32600, "the request makes no sense")
     async with federated({"git": spec(stage)}) as federation:
         await all_ready(federation)
@@ -393,3 +396,36 @@ async def test_a_call_whose_answer_looks_like_one_of_the_other_era_is_not_made_t
         await asyncio.sleep(120.0)
         assert await call(federation, "git", "a") == "done"
         assert stage.executions("tools/call") == 5
+
+
+@pytest.mark.row("26-L7")
+async def test_a_server_behind_http_that_dies_and_returns_is_probed_listened_to_again_and_its_lists_fetched() -> None:
+    """Nothing of a connection is left to break there but the stream of the listen."""
+    stage = EraUpstream("a")
+    stage.is_http = True
+    breaker = BreakerSettings(cooldown=STEADY, probe_timeout=2.0)
+    async with federated({"git": spec(stage, breaker=breaker)}) as federation:
+        await all_ready(federation)
+        (listen,) = stage.listens
+        answers = dict(stage.answers)
+        for method in answers:
+            stage.answers[method] = lambda _: ConnectFailed("refused")
+        stage.tools["b"] = ""
+        stage.listens = {}
+        stage.wire.say(UnansweredRequest(listen, ConnectionLost("the stream broke")))
+        with pytest.raises(RequestLost) as caught:
+            await call(federation, "git", "a")
+        assert not caught.value.maybe_done
+        with pytest.raises(CircuitOpen):
+            await call(federation, "git", "a")
+        executed = stage.executions("tools/call")
+        await asyncio.sleep(30.0)
+        assert federation.status("git").state is UpstreamState.OPEN
+        assert stage.executions("tools/call") == executed  # no caller's request is a probe
+        stage.answers.update(answers)
+        await reaches(federation, "git", UpstreamState.READY)
+        while "b" not in (await federation.offering("git")).tools:
+            await federation.members["git"].wakeup.wait()
+        assert len(stage.listens) == 1
+        assert await call(federation, "git", "a") == "a"
+        assert len(stage.wires) == 1
