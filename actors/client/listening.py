@@ -255,6 +255,11 @@ class Listening:
             self._starting = True
             self.connection.send(ListenDue())
 
+    def hears(self, method: str) -> bool:
+        """Whether the server has acknowledged that it announces these notifications."""
+        current = self.current
+        return current is not None and current.honoured is not None and method in current.honoured.lists
+
     async def until_heard(self, methods: tuple[str, ...]) -> None:
         """Wait until the server has acknowledged a listen to these notifications, or it is known that it does not soon."""
         lists = LIST_CHANGES.intersection(methods) if methods else LIST_CHANGES

@@ -193,16 +193,18 @@ _UNSAID_KEPT: Final = 60.0
 """The same for a list of the stateless era whose server neither says how long it is fresh nor announces its changes."""
 
 
-def seconds_to_keep(part: Part, said: float, welcome: ServerWelcome | None) -> float:
+def seconds_to_keep(part: Part, said: float, welcome: ServerWelcome | None, *, is_heard: bool = True) -> float:
     """For how many seconds a list is shown before its server is asked again. `said` are those for which the server calls it fresh.
 
-    A server that says nothing about time is relied on to announce changes, and one with sessions to keep its list unless it does.
+    A server that says nothing about time is relied on to announce changes, and one with sessions to keep its list unless it does. `is_heard` is False
+    while announcements of the stateless era do not arrive.
     """
     if said > 0:
         return max(said, _SHORTEST_KEPT)
     if welcome is None or not welcome.is_stateless:
         return math.inf
-    return math.inf if is_declared(welcome.capabilities, f"{LISTS[part].capability}.listChanged") else _UNSAID_KEPT
+    announced = is_heard and is_declared(welcome.capabilities, f"{LISTS[part].capability}.listChanged")
+    return math.inf if announced else _UNSAID_KEPT
 
 
 async def fetch_lists(line: Line, parts: Collection[Part], most: int) -> dict[Part, FetchedList]:

@@ -15,6 +15,7 @@ reaches the connection's successor. When they die too often their supervisor giv
 from __future__ import annotations
 
 import asyncio
+import math
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -49,14 +50,14 @@ from .upstream_requests import RequestLimiter
 from .upstream_spec import UpstreamState, UpstreamStatus, marked_away
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+    from collections.abc import Awaitable, Coroutine, Hashable, Iterable, Mapping
 
-    from greenroom.actors.client.interfaces import Line, ServerWelcome
+    from greenroom.actors.client.interfaces import Line
+    from greenroom.actors.client.listening import Listening
     from greenroom.actors.client.outgoing_envelope import ToolHeaders
     from greenroom.supervision import Continue, ExitReason, Ignore, NoReply, Pid, Process, Stop
 
     from .federation import Federation
-    from .offering import FetchedList
     from .upstream_spec import UpstreamSpec
 
 _serials: Final = count(1)
@@ -65,18 +66,11 @@ _serials: Final = count(1)
 class ListFreshness(NamedTuple):
     """How long a list that was fetched can be relied on. Times are those of the loop's clock."""
 
+    fetched_at: float
     fresh_until: float
     """Until when its server calls it fresh,"""
     public: bool
     """for all callers alike or for this one."""
-    old_at: float
-    """From when on it is fetched again before it is shown."""
-
-    @classmethod
-    def of(cls, part: Part, fetched: FetchedList, welcome: ServerWelcome | None, now: float) -> ListFreshness:
-        """That of a list which was fetched just now."""
-        old_at = now + seconds_to_keep(part, fetched.fresh_until - now, welcome)
-        return cls(fetched.fresh_until, fetched.public, old_at)
 
 
 @dataclass(eq=False, repr=False)
@@ -287,7 +281,17 @@ class Upstream:
         if self.line.status.phase is not Phase.READY or self.list_error is not None:
             return ()  # the next handshake fetches everything, and a fetch that failed is repeated by itself
         now = self._loop.time()
-        return tuple(part for part in parts if part in self._freshness and self._freshness[part].old_at <= now)
+        return tuple(part for part in parts if self._old_at(part) <= now)
+
+    def _old_at(self, part: Part) -> float:
+        """From when on a list is fetched again before it is shown."""
+        known = self._freshness.get(part)
+        if known is None:
+            return math.inf
+        listening: Listening | None = getattr(getattr(self.line, "readers", None), "listening", None)
+        is_heard = listening is None or listening.hears(LISTS[part].changed)
+        said = known.fresh_until - known.fetched_at
+        return known.fetched_at + seconds_to_keep(part, said, self.line.welcome, is_heard=is_heard)
 
     def freshen(self, parts: tuple[Part, ...], patience: float) -> float | None:
         """Fetch these lists again, unless that is under way. Returns the time until when readers wait for them; None when they have waited in vain."""
@@ -537,13 +541,10 @@ class ListRefresher(GenServer):
                 tries += 1
             else:
                 tries = 0
-                now, welcome = self._now(), upstream.line.welcome
-                freshness = {part: ListFreshness.of(part, each, welcome, now) for part, each in lists.items()}
+                now = self.process.node.now()
+                freshness = {part: ListFreshness(now, each.fresh_until, each.public) for part, each in lists.items()}
                 entries = {part: each.entries for part, each in lists.items()}
                 upstream.publish(upstream.offering.with_lists(entries), parts, freshness)
-
-    def _now(self) -> float:
-        return self.process.node.now()
 
     def report_state(self) -> str:
         offering = self._upstream.offering

@@ -165,6 +165,26 @@ async def test_how_old_a_list_may_be(
         assert stage.executions("tools/list") == 1 + (old_after is not None)
 
 
+async def test_a_list_whose_changes_are_announced_but_do_not_arrive_is_fetched_again_after_a_while() -> None:
+    stage = EraUpstream("a")
+    listen = stage.answers["subscriptions/listen"]
+    stage.answers["subscriptions/listen"] = lambda _: PeerError(-32603, "not now")
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        stage.tools["b"] = ""
+        await asyncio.sleep(61.0)
+        await federation.freshen("tools")
+        assert "b" in (await federation.offering("git")).tools
+        stage.answers["subscriptions/listen"] = listen
+        await asyncio.sleep(60.0)  # the longest pause between two attempts is 8
+        assert len(stage.listens) == 1
+        await federation.freshen("tools")
+        fetched = stage.executions("tools/list")
+        await asyncio.sleep(3600.0)
+        await federation.freshen("tools")
+        assert stage.executions("tools/list") == fetched
+
+
 async def test_a_list_that_cannot_be_fetched_again_is_shown_as_it_was_and_waited_for_once() -> None:
     stage = EraUpstream("a", capabilities=NO_NEWS)
     stage.hints = {"ttlMs": 10_000}
