@@ -63,7 +63,7 @@ class LoginCredentials:
         self._login_method = login_method
         self._store = store
         self._fetch = fetch
-        self._name = ("greenroom credential", store.name, login_method.name)
+        self._name = ("greenroom credential", store.name, login_method.name, login_method.dpop)
         self._pid: Pid | None = None
         self._view = LoginView()
 

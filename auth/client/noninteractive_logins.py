@@ -19,6 +19,7 @@ from .token_requests import (
     ID_JAG,
     ID_TOKEN,
     JWT_BEARER,
+    OFFLINE_ACCESS,
     SAML2,
     LoginMethod,
     OAuthEndpoint,
@@ -159,7 +160,10 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
         self.logs_in_early = source is not None
 
     async def obtain(self, source: TokenSource, request: TokenRequest) -> LoginRecord:
-        requested = scopes_to_request(self._settings.scopes, request, source)
+        configured = self._settings.scopes
+        requested = scopes_to_request(configured, request, source)
+        # A refresh token is of no use to a login that can be repeated at any time, and some servers refuse to give it one.
+        requested = tuple(each for each in requested if each != OFFLINE_ACCESS or each in configured)
         source = source._replace(resource=self._settings.resource or source.resource)
         server = source.server
         if server.token_endpoint is None:
