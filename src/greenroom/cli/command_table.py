@@ -179,7 +179,7 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
             "greenroom.cli.config_command:effective",
             CommandArgument(
                 "tools",
-                "server:tool, a server, or Elicit(server); without any, all tools",
+                "server:tool, a server, Elicit(server) or Skill(server); without any, all tools",
                 is_required=False,
                 many=True,
                 completes="name",

@@ -118,16 +118,17 @@ def effective(*, tools: Sequence[str], config: Path | None, timeout: float | Non
     configure_logging()
     found = _read([config] if config is not None else [])
     names = [*tools]
-    tool_names = [name for name in names if ":" in name or name.startswith("Elicit(")]
+    tool_names = [name for name in names if ":" in name or name.startswith(("Elicit(", "Skill("))]
     if strange := [name for name in names if name not in tool_names and name not in found.servers]:
         raise UsageError(f"{strange[0]!r} is neither a server nor server:tool")
     servers = [name for name in found.enabled if not names or name in names]
     decided: dict[str, RuleDecision] = {}
     for name in tool_names:
-        if name.startswith("Elicit("):
-            server = name.removeprefix("Elicit(").removesuffix(")")
+        if name.startswith(("Elicit(", "Skill(")):
+            about, _, server = name.removesuffix(")").partition("(")
             _check_server_known(server, found)
-            decided[name] = found.permissions.of_elicitation(server)
+            rules = found.permissions
+            decided[name] = rules.of_elicitation(server) if about == "Elicit" else rules.of_skill(server)
         else:
             server, _, tool = name.partition(":")
             _check_server_known(server, found)
@@ -177,14 +178,19 @@ async def _decide_listed_tools(
 ) -> Mapping[str, str]:
     """Add decisions for all tools of these servers; returns the servers that cannot be reached, and why."""
     from greenroom.errors import GreenroomError  # noqa: PLC0415 - as above
+    from greenroom.protocol.extension_ids import SKILLS_ID, is_extension_declared  # noqa: PLC0415 - as above
 
     from .target_client import client_at, client_spec_for  # noqa: PLC0415 - as above
+
+    with_skills: set[str] = set()
 
     async def of(name: str) -> tuple[str, list[str] | GreenroomError]:
         server = config.servers[name]
         auth = sign_in(server)
         try:
             async with client_at(client_spec_for(server, auth), timeout) as client:
+                if is_extension_declared(client.server_capabilities, SKILLS_ID):
+                    with_skills.add(name)
                 return name, [tool.name for tool in await client.list_tools()]
         except GreenroomError as error:
             return name, error
@@ -197,6 +203,8 @@ async def _decide_listed_tools(
         for tool in found:
             decided[f"{name}:{tool}"] = config.permissions.of_tool(name, tool)
         decided[f"Elicit({name})"] = config.permissions.of_elicitation(name)
+        if name in with_skills:
+            decided[f"Skill({name})"] = config.permissions.of_skill(name)
     return away
 
 

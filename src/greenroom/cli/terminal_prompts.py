@@ -137,7 +137,7 @@ class TerminalPrompts:
                 _accept_defaults(question)
             elif self._prompt is None:
                 self.unanswered += 1
-                _print_question(_asking(question, "asks"), question.message)
+                _print_question(question, "asks")
                 better = "" if question.url is not None else ", or pass --yes to accept the form's defaults"
                 _print_problem(f"declined, because there is no terminal: run the command in one{better}")
                 question.decline()
@@ -190,7 +190,7 @@ async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
     """Ask the fields one after the other; fields that the form's schema rejects are asked again."""
     from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - as above
 
-    _print_question(_asking(question, "asks"), question.message)
+    _print_question(question, "asks")
     _print_dim("Ctrl-C cancels the question, twice ends the command; an empty line takes the value in brackets")
     answers: dict[str, Any] = {}
     fields = question.fields
@@ -229,7 +229,7 @@ async def _ask_field(field: FormField, prompt: TerminalInput) -> Any:
 async def _open_page(question: OpenQuestion, prompt: TerminalInput) -> None:
     """Show the whole address, and open it in the user's browser if the user agrees. The command itself never fetches it."""
     url = str(question.url)
-    _print_question(_asking(question, "sends you to a page"), question.message)
+    _print_question(question, "sends you to a page")
     echo(f"  {visible(url)}", error=True)
     for warning in question.warnings:
         _print_problem(warning)
@@ -270,17 +270,13 @@ async def _open_browser(url: str) -> bool:
 # --- Output of servers' texts, escaped and bounded.
 
 
-def _asking(question: OpenQuestion, does: str) -> str:
-    """What the server does, and in the reply to which call."""
-    call = question.call_text
-    return f"{question.server} {does}{f' in the reply to {call}' if call else ''}:"
-
-
-def _print_question(who: str, message: str) -> None:
-    first, *more = visible(message, _LONGEST_MESSAGE, lines=True).split("\n")
-    echo(f"{styled(who, 'name')} {first}", error=True)
+def _print_question(question: OpenQuestion, does: str) -> None:
+    first, *more = visible(question.message, _LONGEST_MESSAGE, lines=True).split("\n")
+    echo(f"{styled(f'{question.server} {does}:', 'name')} {first}", error=True)
     for line in more:
         echo(f"  {line}", error=True)  # indented, so that a server's line cannot look like one of greenroom's
+    if question.call_text:
+        _print_dim(f"in the reply to {question.call_text}")
 
 
 def _line(text: str) -> str:

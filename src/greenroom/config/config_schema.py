@@ -644,7 +644,8 @@ ROOT: Final = TableType(
     {
         "server": ConfigField(TableMapType(NAME, SERVER), "The servers: `[server.NAME]`."),
         "permissions": ConfigField(
-            PERMISSIONS, "Permission rules for all servers; `Elicit(NAME)` is for questions of a server to the user."
+            PERMISSIONS,
+            "Permission rules for all servers; `Elicit(NAME)` is for questions of a server to the user, `Skill(NAME)` for loading its skills.",
         ),
         "import": ConfigField(
             TextListType(_NON_EMPTY, most=MOST_IMPORTS),

@@ -6,10 +6,12 @@ import asyncio
 import os
 import pty
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from greenroom.actors.client.client_handler import AskingCall
 from greenroom.actors.client.errors import RequestTimeout
 from greenroom.actors.elicitation.bridge import ElicitationBridge, fields_of
 from greenroom.cli.exit_codes import visible
@@ -93,6 +95,41 @@ async def test_without_a_terminal_questions_are_declined_except_defaults_with_ye
         assert (await bridge.form("git", DEFAULT)).value == {"n": 2}
         assert (await bridge.form("git", FORM)).action == "decline"
         assert (await bridge.page("git", PAGE)).action == "decline"
+
+
+async def test_a_question_is_shown_with_the_call_that_it_belongs_to(capsys: pytest.CaptureFixture[str]) -> None:
+    call = AskingCall("tools/call", {"name": "send\x1b[2J", "arguments": {"to": "Ada", "password": "p-123"}}, 1)
+    bridge = ElicitationBridge()
+    async with prompts(bridge).open():
+        await bridge.form("git", replace(FORM, call=call))
+        await bridge.form("git", FORM)
+    shown = capsys.readouterr().err
+    assert "git asks: How many?\nin the reply to send\\u001b[2J(to='Ada', password=<hidden>)\n" in shown
+    assert shown.count("in the reply to") == 1
+
+
+async def test_what_may_mislead_about_a_page_is_shown_before_the_user_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = ElicitationBridge()
+    one = prompts(bridge)
+    one._prompt = TerminalInput(0)
+    asked: list[str] = []
+
+    async def confirmed(self: TerminalInput, question: str, *, default: bool = False) -> bool:
+        del self, default
+        asked.append(f"{question} {capsys.readouterr().err}")
+        return False
+
+    monkeypatch.setattr(TerminalInput, "confirmed", confirmed)
+    monkeypatch.setattr(TerminalInput, "begin", lambda _: None)
+    async with one.open():
+        assert (await bridge.page("git", replace(PAGE, url="http://xn--bx-yia.example/"))).action == "decline"
+    (seen,) = asked
+    assert seen.startswith("Open it in your browser?")
+    assert "http://xn--bx-yia.example/" in seen
+    assert "the name of its host has letters that can look like others" in seen
+    assert "it is not encrypted (http)" in seen
 
 
 @pytest.mark.greenroom(clock="real")
