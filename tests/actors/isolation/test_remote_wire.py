@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.transports.client_command.process_tree import marked_processes
 from tests.transports.client_command.wire_owner import misbehaving_server, open_wire
+from tests.transports.client_http.request_signer import RequestSigner
 from tests.transports.client_http.scripted_server import scripted_server
 from tests.transports.client_http.wire_owner import open_wire as open_http_wire
 
@@ -294,6 +295,25 @@ async def test_a_refusal_is_looked_at_at_home_and_the_challenge_comes_with_the_e
         assert told.error.challenge == 'Bearer scope="more"'
         assert [each[:2] for each in keeper.refusals] == [(401, 'Bearer scope="more"')]
         assert keeper.refusals[0][2] == {"authorization": "Bearer token-1"}
+
+
+async def test_requests_are_signed_at_home_with_the_nonces_of_their_responses() -> None:
+    async def call(received: Any) -> None:
+        if received.headers["dpop"].endswith(" none"):
+            challenge = 'DPoP error="use_dpop_nonce"'
+            await received.reply(401, b"", **{"www-authenticate": challenge, "dpop-nonce": "n1"})
+        else:
+            await received.result({"content": []}, **{"dpop-nonce": "n2"})
+
+    signer = RequestSigner()
+    async with scripted_server(call=call) as server, neighbour() as place:
+        async with open_http_wire(far(HttpRoute(server.url, credentials=signer), place)) as owner:
+            await owner.greet()
+            assert await owner.answer(owner.ask("tools/call", {"name": "any"})) == {"content": []}
+        shown = [each.headers["dpop"].split()[1:] for each in server.seen("tools/call")]
+        assert shown == [["POST", server.url, "none"], ["POST", server.url, "n1"]]
+        assert signer.nonces[:2] == [(server.url, "n1"), (server.url, "n2")]
+        assert len({each.headers["dpop"] for each in server.requests}) == len(server.requests)
 
 
 def test_packed_arguments_show_no_secret_and_contain_none_that_is_kept() -> None:
