@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
 from greenroom.actors.client.connection_line import ConnectionLine
+from greenroom.actors.client.era_verdicts import PROCESS_VERDICTS
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.notification_readers import GAP
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
     )
     from types import TracebackType
 
+    from greenroom.actors.client.era_verdicts import EraVerdicts
     from greenroom.actors.client.interfaces import Line, ServerNotification, ServerWelcome, Updates
+    from greenroom.actors.client.response_cache import ResponseCache
     from greenroom.protocol.cache_hints import Cache
     from greenroom.supervision import ChildSpec, Pid
 
@@ -74,13 +77,18 @@ class Federation:
         *,
         name: str = "federation",
         patience: float | None = PATIENCE,
+        cache: ResponseCache | None = None,
+        verdicts: EraVerdicts | None = None,
     ) -> None:
         """`first` are the initial servers by id; `start` adds more. A server that does not start does not delay the others.
 
         A request waits for a server that is being started or restarted as long as its deadline and `patience` allow, and is refused at once after
-        a failed attempt. With `patience=None` it waits until its deadline, whatever has failed.
+        a failed attempt. With `patience=None` it waits until its deadline, whatever has failed. `cache` keeps results of all connections, and
+        `verdicts` which revision each server spoke last.
         """
         self.patience = patience
+        self.cache = cache
+        self.verdicts = PROCESS_VERDICTS if verdicts is None else verdicts
         self.key = CompanyKey.new(name)
         self.initial: Mapping[str, UpstreamSpec] = dict(first or {})
         self.members: Mapping[str, Upstream] = MappingProxyType({})
@@ -209,13 +217,18 @@ class Federation:
         room = self.members[id].connection_process
         return os.getpid() if room is None else await room.process_id()
 
-    def extra_connection(self, id: str, spec: UpstreamSpec) -> tuple[ChildSpec[Any], Line]:
-        """One more connection to such a server, in the same process as the federation's own: its child spec, and its line."""
+    def extra_connection(self, id: str, spec: UpstreamSpec, principal: Hashable = None) -> tuple[ChildSpec[Any], Line]:
+        """One more connection to such a server, in the same process as the federation's own: its child spec, and its line.
+
+        `principal` is on whose behalf it is used: results that are for one user alone are kept for each principal by itself.
+        """
         upstream = self.members.get(id)
         own = None if upstream is None or upstream.spec.isolation != spec.isolation else upstream.connection_process
         child_spec, line = spec.connected(id, own or self.connection_process(id, spec), self.patience)
         if upstream is not None and isinstance(line, ConnectionLine) and isinstance(upstream.line, ConnectionLine):
             line.tool_headers = upstream.line.tool_headers  # tools are listed on the federation's own connection
+        if upstream is not None:
+            upstream.equip(line, spec, principal)
         return child_spec, line
 
     def line(self, id: str, who: Hashable = None) -> FederatedLine | None:

@@ -23,8 +23,10 @@ from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.actors.client.connection_line import ConnectionLine
 from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase
+from greenroom.actors.client.response_cache import LineCache
 from greenroom.auth.errors import SignInError
 from greenroom.errors import GreenroomError
 from greenroom.protocol.cache_hints import LONGEST_CACHE, Cache
@@ -43,6 +45,7 @@ from greenroom.supervision import (
     current_process,
     is_alive,
 )
+from greenroom.transports.client.interfaces import endpoint_of
 
 from .breaker import Breaker
 from .offering import EMPTY_OFFERING, LISTS, PARTS, Offering, Part, fetch_lists, seconds_to_keep
@@ -91,6 +94,7 @@ class Upstream:
         self.connection, made = spec.connected(self.id, self.connection_process, self.federation.patience)
         self.line: Line = made
         """The connection's own line, without limiter and breaker."""
+        self.equip(made, spec)
         self.breaker = Breaker(spec.breaker, current_node().random)
         self.limiter = RequestLimiter(self)
         self.calls_beside = 0
@@ -142,6 +146,21 @@ class Upstream:
 
     def __repr__(self) -> str:
         return f"<Upstream {self.name} {self.status.state.value}>"
+
+    def equip(self, line: Line, spec: UpstreamSpec, principal: Hashable = None) -> None:
+        """Give a line to this server what all lines of the federation share. `principal` is on whose behalf it is used; None for the federation."""
+        federation = self.federation
+        if not isinstance(line, ConnectionLine):
+            return
+        line.verdicts = federation.verdicts
+        if federation.cache is not None:
+            server = self.serial, endpoint_of(spec.route) or id(spec.route)
+            line.use_cache(LineCache(federation.cache, spec.route, line.key, server=server, principal=principal))
+
+    def forget_results(self) -> None:
+        """Forget what is kept of this server's lists and resources."""
+        if isinstance(self.line, ConnectionLine) and self.line.cache is not None:
+            self.line.cache.forget()
 
     @property
     def status(self) -> UpstreamStatus:

@@ -295,6 +295,7 @@ class UpstreamManager(GenServer):
             return
         upstream.limiter.close()
         upstream.limiter.abandon()
+        upstream.forget_results()
         upstream.running = False
         upstream.gone = True
         self.federation.leaving.pop(upstream.serial, None)

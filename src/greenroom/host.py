@@ -22,6 +22,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from greenroom.actors.client.errors import NotReady
+from greenroom.actors.client.response_cache import cache_of
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
@@ -53,10 +54,12 @@ from .host_guests import guest_listener, with_guests
 from .hosted_server import NOT_OPEN, HostedServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Sequence
 
     from greenroom.actors.client.client_handler import ClientHandler
+    from greenroom.actors.client.era_verdicts import EraVerdicts
     from greenroom.actors.client.interfaces import Line, Progress, ServerNotification
+    from greenroom.actors.client.response_cache import ResponseCache
     from greenroom.actors.federation.offering import Part
     from greenroom.actors.federation.tool_catalogue import Aliases, ToolCatalogue
     from greenroom.actors.federation.tool_router import Invalid
@@ -145,6 +148,8 @@ class Host(HostFiles):
         isolation: Isolation = None,
         away: Away = "mark",
         patience: float = PATIENCE,
+        cache: ResponseCache | bool = True,
+        verdicts: EraVerdicts | None = None,
         apps: bool = False,
         name: str = "host",
     ) -> None:
@@ -159,6 +164,9 @@ class Host(HostFiles):
         `settings`, `isolation` and `away` hold for servers that are given without an `UpstreamSpec`. `away` says how tools of an unreachable server
         are listed: "mark" notes it in their descriptions, "withdraw" does not list them, "keep" changes nothing. With `isolation="process"`
         each connection runs in a process of its own, with a `ConnectionProcess` all of them in that one.
+
+        `cache` keeps lists and resources for as long as their servers allow, also those of a gateway's clients, for each by itself unless a server
+        calls them public. `verdicts` are where the host remembers which servers have a handshake: an `EraVerdictFile` outlasts the program.
         """
         self._answers: dict[str, Any] = {
             "sampling": sampling,
@@ -194,7 +202,9 @@ class Host(HostFiles):
         for id, server in (servers or {}).items():
             guest = in_process_server(server)
             self._settle(id, self._spec(id, server, guest), guest)
-        self.federation = Federation(self._specs, name=name, patience=patience)
+        self.federation = Federation(
+            self._specs, name=name, patience=patience, cache=cache_of(cache), verdicts=verdicts
+        )
         """The federation of the servers, as actors use it."""
         self._pin_file = pins if isinstance(pins, str | os.PathLike) else None
         self.router = ToolRouter(
@@ -473,14 +483,15 @@ class Host(HostFiles):
         return words
 
     def connection(
-        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
+        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None, principal: Hashable = None
     ) -> tuple[ChildSpec[Any], Line]:
         """One more connection to a server, for one caller: its child spec, and its line.
 
-        Where each caller has its own login, it uses that of `caller`. Raises `UnknownServer`, `CallerNotSignedIn`.
+        Where each caller has its own login, it uses that of `caller`. What is kept of it is kept for this `principal`. Raises `UnknownServer`, `CallerNotSignedIn`.
         """
         self._known(id)
-        return self.federation.extra_connection(id, replace(self._specs[id].personal(caller), handler=lambda: handler))
+        spec = replace(self._specs[id].personal(caller), handler=lambda: handler)
+        return self.federation.extra_connection(id, spec, principal)
 
     def per_caller(self, id: str) -> bool:
         """Whether each caller of a gateway has its own login at this server."""

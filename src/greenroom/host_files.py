@@ -84,9 +84,11 @@ class HostFiles:
         `project` is the project's folder, `sign_in` makes the login for a server: by default a user with a browser signs in, if the program has
         a terminal; otherwise a server without a login fails at once with what to type. Without `consent` the files' rules hold, and where they ask,
         the answer is no; without rules every tool is allowed that matches its pin. A `consent` with rules of its own goes by those, and by what the
-        files deny. `only` are the names of the servers to include. `options` are those of `Host`.
+        files deny. `only` are the names of the servers to include. `options` are those of `Host`; unless they have `verdicts`, which servers have a handshake
+        is remembered in the user's folder for state.
         """
-        from greenroom.config.config_reader import read  # noqa: PLC0415 - a host without files needs none of it
+        from greenroom.actors.client.era_verdict_file import EraVerdictFile  # noqa: PLC0415 - a host without files needs none of it
+        from greenroom.config.config_reader import read  # noqa: PLC0415 - as above
         from greenroom.config.config_sync import ConfigSync  # noqa: PLC0415 - as above
         from greenroom.config.mistakes import BadConfig  # noqa: PLC0415 - as above
 
@@ -117,6 +119,7 @@ class HostFiles:
         )
         chosen_consent = Consent() if consent is None else consent
         follows = consent is None or not chosen_consent.permissions
+        options.setdefault("verdicts", EraVerdictFile())
         made: Any = cls
         host: Self = made(
             sync.initial_specs(), consent=chosen_consent, limits=config.limits, settings=settings, **options
