@@ -100,5 +100,9 @@ class ClientHandler:
         """Whether to ask a server of the stateless era for changes of its lists; by default if `handle_notification` is overridden."""
         return type(self).handle_notification is not ClientHandler.handle_notification
 
+    def wants_logs(self) -> bool:
+        """Whether to ask a server of the stateless era for log messages; by default if `handle_notification` is overridden."""
+        return type(self).handle_notification is not ClientHandler.handle_notification
+
     def terminate(self) -> Awaitable[None] | None:
         """Called when the connection ends."""

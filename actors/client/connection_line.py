@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from .response_cache import LineCache, Outcome
 
 _DEFAULT: Final[Any] = ...
+LOG_MESSAGE: Final = "notifications/message"
+DEFAULT_LEVEL: Final = "info"
+"""The level at which a server of ours begins in the handshake era, too."""
 _UNSUBSCRIBE_TIMEOUT: Final = 5.0
 
 
@@ -96,6 +99,7 @@ class ConnectionLine:
         """Requests in the connection's mailbox: kept here too, since the mailbox is gone when the process dies."""
         self.level: str | None = None
         """The log level last set at the server; in the stateless era each request names it."""
+        self.handler_wants_logs = False
         self.verdicts = PROCESS_VERDICTS
         """Which revision each endpoint spoke last."""
         self.era: str | None = None
@@ -275,6 +279,15 @@ class ConnectionLine:
         except ProcessExited:
             raise self._absent() from None
 
+    @property
+    def wanted_level(self) -> str | None:
+        """The level that a request of the stateless era names: the one that was set, or a default while log messages are read. None for no messages."""
+        if self.level is not None:
+            return self.level
+        by_method = self.readers.by_method
+        wanted = self.handler_wants_logs or (by_method and ("" in by_method or LOG_MESSAGE in by_method))
+        return DEFAULT_LEVEL if wanted else None
+
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
         """Set the server's log level, now and after each new handshake."""
         await self.begin("logging/setLevel", {"level": level}, timeout=timeout)
@@ -325,7 +338,7 @@ class ConnectionLine:
 
     def listen(self, *methods: str) -> NotificationReader:
         """Notifications of these methods, or of all."""
-        return NotificationReader(self.readers, methods)
+        return NotificationReader(self.readers, methods, enter=lambda: self.readers.until_heard(methods))
 
     # --- the connection
 

@@ -217,8 +217,8 @@ class Listening:
         self._unknown: BaseException | None = None
         """The error of a server that has no such method."""
         self._is_reported = False
-        self._missing: ListenWish | None = None
-        """What the last acknowledgement left out, as it was reported."""
+        self._missing: frozenset[str] = frozenset()
+        """What the last acknowledgement left out, which was reported."""
         self._may_have_missed = False
         self._failures = 0
         self._resume_at = 0.0
@@ -227,6 +227,7 @@ class Listening:
         """Wakes the process: something is to be looked at."""
         self._progressed = Wakeup()
         """Wakes readers that wait for an acknowledgement."""
+        requests.on_subscription = self.takes
 
     # --- what is wanted
 
@@ -287,7 +288,8 @@ class Listening:
         """The connection has opened, in either era. Listens before anything else is sent, and tells the gap of the stateless era."""
         line, again = self._line, self._line.generation > 1
         self._refused.clear()
-        self._unknown = self._missing = None
+        self._unknown = None
+        self._missing = frozenset()
         self._is_reported = False
         self._failures, self._resume_at = 0, 0.0
         opening, self._opening = self._opening, None
@@ -392,11 +394,11 @@ class Listening:
         listen.begun_at = self._now
         former, self.current, self._opening = self.current, listen, None
         self._is_reported = False
-        missing = ListenWish(listen.wish.lists - honoured.lists, listen.wish.uris - honoured.uris)
-        if missing and missing != self._missing:
-            self._report(ListenIncomplete, missing=(*sorted(missing.lists), *sorted(missing.uris)))
-        self._missing = missing
-        self._line.readers.granted -= missing.uris
+        lists, uris = listen.wish.lists - honoured.lists, listen.wish.uris - honoured.uris
+        if new := sorted((lists | uris) - self._missing):
+            self._report(ListenIncomplete, missing=tuple(new))
+        self._missing = lists | uris
+        self._line.readers.granted -= uris
         if former is not None:
             former.cancel("another listen has taken its place")
         if self._may_have_missed:

@@ -81,6 +81,7 @@ from .handshake import (
 )
 from .input_rounds import InputRounds, RoundDue
 from .interfaces import Phase
+from .listening import ListenDue, Listening
 from .pending_requests import InternalRequest, PendingRequest, RequestWithdrawn
 from .request_table import LONGEST, ReadyTimeout, RequestTable, RetryDue
 from .response_cache import CHANGES
@@ -128,8 +129,10 @@ class ServerConnection(GenStatem[Phase]):
         self.server_requests = ServerRequests(self.process, handler, line.settings)
         self.dispatcher = NotificationDispatcher(self.process, handler, line)
         self._route = route
+        self._handler_wants_logs = handler.wants_logs()
         self.rounds = InputRounds(self.process, self.requests, self.server_requests, line.settings.max_rounds)
         self.tasks = FollowedTasks(self.process, line, self.requests, self.server_requests)
+        self.listening = Listening(self.process, line, handler, self.requests, self._report)
         self.replies = StatelessReplies(line, self.requests, self.rounds, self.tasks, self._report, self._reopen)
         self.opening = ConnectionOpening(
             line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
@@ -159,10 +162,12 @@ class ServerConnection(GenStatem[Phase]):
         self.opening.check()
         register(line.key)
         line.process = process
+        line.readers.listening = self.listening
         line.move(Phase.CONNECTING)
         process.add_exit_waiter(self)
         self.dispatcher.begin()
         self.opening.recall()
+        line.handler_wants_logs = self._handler_wants_logs
         held, line.held = line.held, []
         for pending in held:
             pending.connection = process
@@ -173,7 +178,8 @@ class ServerConnection(GenStatem[Phase]):
     def on_exit(self, reason: ExitReason) -> None:
         """Called when the process has ended, for any reason: settle its requests, or pass them on to the successor."""
         line = self.line
-        line.process = None
+        line.process = line.readers.listening = None
+        self.listening.close()
         if is_orderly(reason):
             line.move(Phase.CLOSED)
         else:
@@ -344,8 +350,10 @@ class ServerConnection(GenStatem[Phase]):
         elif kind is Exit:
             if self._on_wire_exit(message.pid, message.reason):
                 self.server_requests.abandon(message.pid)
-            else:
+            elif not self.listening.on_exit(message.pid):
                 self.dispatcher.on_exit(message.pid)
+        elif kind is ListenDue:
+            self.listening.begin()
         elif kind is RetryDue:
             self.requests.on_retry_due(message.request)
         elif kind is ReadyTimeout:
@@ -443,6 +451,11 @@ class ServerConnection(GenStatem[Phase]):
 
     def _notified(self, wire: ClientWire, notification: JsonRpcNotification) -> None:
         method, params = notification.method, notification.params
+        if self.requests.envelope is not None:
+            counted = self.listening.filtered(wire, method, params)
+            if counted is None:
+                return
+            params = counted
         if self.line.cache is not None and method in CHANGES:  # before callers are told, who may fetch at once
             self.line.cache.on_notification(method, params)
         if method == "notifications/progress":
@@ -505,6 +518,7 @@ class ServerConnection(GenStatem[Phase]):
         self._ping_later()
         if line.generation > 1:
             self._restore()
+        self.listening.on_ready()
         self.requests.flush()
 
     def _reopen(self, cause: Exception) -> bool:
@@ -521,10 +535,12 @@ class ServerConnection(GenStatem[Phase]):
         return True
 
     def _restore(self) -> None:
-        """Ask again for what an earlier session had: the log level and the subscriptions."""
-        if self.line.level is not None and self.requests.envelope is None:
+        """Ask again for what an earlier session had: the log level and the subscriptions. Without sessions a listen does that."""
+        if self.requests.envelope is not None:
+            return
+        if self.line.level is not None:
             self._ask_again("logging/setLevel", {"level": self.line.level})
-        for uri in () if self.requests.envelope is not None else tuple(self.line.readers.granted):
+        for uri in tuple(self.line.readers.granted):
             self._ask_again("resources/subscribe", {"uri": uri})
         self.line.readers.gap()
 
@@ -603,15 +619,21 @@ class ServerConnection(GenStatem[Phase]):
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:
             return
-        if self._is_legacy_refusal(wire, lost.error) and not entry.refused:
+        if self._is_legacy_refusal(wire, lost.error) and not entry.open_ended and not entry.refused:
             entry.refused += 1
-            seen = not lost.resend and isinstance(lost.error, HttpError) and lost.error.status == NOT_FOUND
+            refused = isinstance(lost.error, HttpError) and (
+                lost.error.status != NOT_FOUND or lost.error.answer is not None
+            )
+            seen = not (lost.resend or refused)
             self._reopen(lost.error)
             self.requests.lose(entry, SessionGone(400, str(lost.error)), seen=seen)
             return
         gone = isinstance(lost.error, SessionGone) and wire is self._wire and self.line.phase is Phase.READY
         if gone or (lost.ending and wire is self._wire):
             self.requests.wire = None
+        if isinstance(lost.error, HttpError) and lost.error.answer is not None and not entry.open_ended:
+            self.requests.end(entry, lost.error.answer)
+            return
         self.requests.lose(entry, lost.error, seen=not lost.resend)
         if not gone:
             return

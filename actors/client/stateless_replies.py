@@ -75,7 +75,7 @@ class StatelessReplies:
     def on_refused(self, entry: PendingRequest, error: PeerError) -> bool:
         """An error answer. Returns whether the request goes on, since the reason can be mended."""
         requests = self._requests
-        if entry.refused or self._line.phase is not Phase.READY or type(entry) is InternalRequest:
+        if entry.refused or self._line.phase is not Phase.READY or isinstance(entry, InternalRequest):
             return False
         alone = requests.envelope is not None
         if alone and error.code == ErrorCode.HEADER_MISMATCH and entry.method == "tools/call":
@@ -85,7 +85,8 @@ class StatelessReplies:
             requests.suspend(entry)
             self._list_tools_for(entry, None, self._line.settings.max_pages)
             return True
-        if not _is_of_other_era(error, alone=alone) or self._is_common(error) or not self._reopen(error):
+        is_http = requests.wire is not None and requests.wire.is_http
+        if not _is_of_other_era(error, alone=alone, is_http=is_http) or self._is_common(error) or not self._reopen(error):
             return False
         entry.refused += 1
         entry.doubted = (error, alone)
@@ -118,8 +119,12 @@ class StatelessReplies:
         self._requests.take(InternalRequest(line.process.node.loop, next(line.ids), "tools/list", params, then))
 
 
-def _is_of_other_era(error: PeerError, *, alone: bool) -> bool:
-    """Whether this error answer is one of a server of the other era, to a request that it did not execute."""
+def _is_of_other_era(error: PeerError, *, alone: bool, is_http: bool) -> bool:
+    """Whether this error answer is one of a server of the other era, to a request that it did not execute.
+
+    A program that is replaced ends, and its pipes with it; so a general error is in doubt over HTTP only.
+    """
     if alone:
-        return error.code in (ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, ErrorCode.INVALID_REQUEST)
+        doubtful = is_http and error.code == ErrorCode.INVALID_REQUEST
+        return doubtful or error.code == ErrorCode.UNSUPPORTED_PROTOCOL_VERSION
     return names_stateless(error) or (error.code == ErrorCode.INVALID_PARAMS and PROTOCOL_VERSION_KEY in error.message)
