@@ -184,7 +184,7 @@ def test_callbacks_receive_the_id_of_the_asking_server() -> None:
             assert await host.call("two:where") == ["file:///two"]
             assert sorted(logged) == [("one", "thinking"), ("two", "thinking")]
             steps: list[Progress] = []
-            assert (await host.call_tool("one:count", {"to": 3}, on_progress=steps.append)).data == {"result": 3}
+            assert (await host.call_tool("one:count", {"to": 3}, on_progress=steps.append)).text == "3"
             assert steps[-1].progress == 3
 
     run(main)
