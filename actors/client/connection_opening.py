@@ -7,13 +7,14 @@ handshake in the next process. A guess that fails is forgotten.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import encode_notification, encode_request
 from greenroom.transports.client.errors import ConnectFailed, WireFull
-from greenroom.transports.client.interfaces import endpoint_of
+from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
 from .errors import InitFailed
 from .handshake import (
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from .interfaces import ServerWelcome
     from .request_table import RequestTable
 
+_QUOTED: Final = 200
+"""Characters of an error that are kept as evidence."""
 _MOST_QUESTIONS = 2
 """How often one attempt sends `server/discover`: once more where the answer names a revision of ours."""
 
@@ -63,7 +66,9 @@ class ConnectionOpening:
         self._initialize_params = initialize_params(settings, handled)
         self.envelope = OutgoingEnvelope(
             settings.client_info,
-            stateless_capabilities(self._initialize_params["capabilities"], tasks=settings.follow_tasks),
+            stateless_capabilities(
+                self._initialize_params["capabilities"], tasks=settings.follow_tasks, extensions=extensions_of(route)
+            ),
         )
         self._endpoint = endpoint_of(route)
         self.may_discover = settings.may_discover and not getattr(route, "old", False)
@@ -73,6 +78,8 @@ class ConnectionOpening:
         self._sent: InternalRequest | None = None
         self._asked: list[str] = []
         """The methods that the present attempt has sent."""
+        self._refusal = ""
+        """What came instead of a discovery."""
 
     def check(self) -> None:
         """Raise `LocalProtocolError` for settings that cannot be encoded, instead of at each attempt."""
@@ -110,6 +117,7 @@ class ConnectionOpening:
     def on_silence(self) -> None:
         """The server does not answer the probe."""
         if self.is_probe:
+            self._refusal = "no answer"
             self._send(INITIALIZE)
 
     def _send(self, method: str) -> None:
@@ -154,6 +162,7 @@ class ConnectionOpening:
         elif found.ask_again and self._asked.count(DISCOVER) < _MOST_QUESTIONS:
             self._send(DISCOVER)
         elif found.may_initialize and self.may_change and INITIALIZE not in self._asked:
+            self._refusal = str(found.error)[:_QUOTED]
             self._send(INITIALIZE)
         else:
             assert found.error is not None
@@ -196,7 +205,16 @@ class ConnectionOpening:
         if line.settings.mode == AUTO:  # elsewhere the settings have decided, which says nothing of what else it speaks
             line.era = welcome.version
             line.verdicts.learn(self._endpoint, welcome.version)
-        self._succeed(welcome)
+        evidence, self._refusal = self._evidence, ""
+        self._succeed(replace(welcome, evidence=evidence))
+
+    @property
+    def _evidence(self) -> str:
+        if self._asked[-1] == DISCOVER:
+            return f"it answers {DISCOVER}"
+        if self._refusal:
+            return f"it answers {INITIALIZE}, and {DISCOVER} with: {self._refusal}"
+        return "it had a handshake before" if self.may_change else "only a handshake was tried"
 
     # --- guesses that fail
 
@@ -231,4 +249,5 @@ class ConnectionOpening:
         ):
             return False
         line.era = line.settings.handshake_version
+        self._refusal = str(cause)[:_QUOTED]
         return True

@@ -58,6 +58,8 @@ class ServerWelcome:
     server_info: Mapping[str, Any]
     instructions: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    evidence: str = field(default="", compare=False, repr=False)
+    """How the revision was found out, for people. It may quote the server."""
 
     @property
     def dialect(self) -> Dialect:
