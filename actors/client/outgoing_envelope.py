@@ -14,7 +14,7 @@ from greenroom.protocol.mirrored_headers import BadHeaderAnnotation, header_plan
 from greenroom.protocol.serialization import is_array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.protocol.mirrored_headers import HeaderPlan
@@ -24,14 +24,17 @@ VERSION: Final = STATELESS_DIALECT.version
 _MOST_TOOLS: Final = 10_000
 
 
-def stateless_capabilities(declared: Mapping[str, Any], *, tasks: bool = True) -> dict[str, Any]:
+def stateless_capabilities(
+    declared: Mapping[str, Any], *, tasks: bool = True, extensions: Sequence[str] = ()
+) -> dict[str, Any]:
     """The capabilities of each request, from those of a handshake: without what only a session has, and with the extensions of this client."""
     found = {name: value for name, value in declared.items() if name != "tasks"}
     if is_object(roots := found.get("roots")):
         found["roots"] = {name: value for name, value in roots.items() if name != "listChanged"}
-    if tasks:
-        extensions = found.get("extensions")
-        found["extensions"] = {TASKS_EXTENSION: {}, **(extensions if is_object(extensions) else {})}
+    own: dict[str, Any] = {id: {} for id in ((TASKS_EXTENSION, *extensions) if tasks else extensions)}
+    if own:
+        given = found.get("extensions")
+        found["extensions"] = {**own, **(given if is_object(given) else {})}
     return found
 
 

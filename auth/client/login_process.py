@@ -70,6 +70,11 @@ class LoginCredentials:
     def __repr__(self) -> str:
         return f"LoginCredentials({self._login_method.url.partition('?')[0]!r})"
 
+    @property
+    def extensions(self) -> Sequence[str]:
+        """The extensions of the protocol by which it signs in."""
+        return self._login_method.extensions
+
     async def headers(self) -> Mapping[str, str]:
         """The headers with the bearer token, if there is one. Raises `SignInError`, also for a token that is bound to a key: see `headers_for`."""
         record = await self._current()

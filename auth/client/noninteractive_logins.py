@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 from greenroom.auth.auth_info import awaited
 from greenroom.auth.errors import SignInError
 from greenroom.errors import ConfigError
+from greenroom.protocol.extension_ids import OFFICIAL_PREFIX
 
 from .client_registration import ClientIdentity, OAuthClientSettings
 from .login_process import LoginSettings
@@ -182,6 +183,8 @@ class _TokenEndpointLogin(LoginMethod, Generic[_Settings]):
 
 
 class _ClientCredentialsLogin(_TokenEndpointLogin[ClientCredentials]):
+    extensions = (f"{OFFICIAL_PREFIX}/oauth-client-credentials",)
+
     async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002 - this grant has no parameters
         return {"grant_type": "client_credentials"}
 
@@ -216,6 +219,8 @@ def _error_name(error: Exception) -> str:
 
 
 class _EnterpriseLogin(_TokenEndpointLogin[EnterpriseManaged]):
+    extensions = (f"{OFFICIAL_PREFIX}/enterprise-managed-authorization",)
+
     async def _form(self, source: TokenSource, requested: Sequence[str]) -> Mapping[str, str]:
         """Exchange the user's identity token for an assertion."""
         settings = self._settings

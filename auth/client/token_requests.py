@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from urllib.parse import urlencode
 
 from greenroom.auth.auth_info import number, parse_object, parse_scopes, text
@@ -211,6 +211,8 @@ class LoginMethod(ABC):
     """Whether the client is registered at one issuer only, so that no other issuer may get its credentials."""
     dpop: DpopUse = "never"
     """Whether its tokens may or must be bound to a key."""
+    extensions: ClassVar[Sequence[str]] = ()
+    """The extensions of the protocol that it is, which clients declare."""
 
     def __init__(self, url: str, name: str, issuer: str | None, source: TokenSource | None) -> None:
         """`name` is the store key of its logins, `issuer` the issuer at which the client is registered, `source` the configured token source, if any."""

@@ -18,7 +18,7 @@ from .interfaces import FixedHeaders, PortableRoute, digest_of
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import Self
 
     from greenroom.supervision import Pid, Process
@@ -105,6 +105,12 @@ class HttpRoute:
         if own is None or self._httpx_transport is not None:
             return None
         return digest_of(*(text for header in self.headers for text in header)), self._trust, own
+
+    @property
+    def extensions(self) -> Sequence[str]:
+        """The extensions of the protocol by which requests are authorized."""
+        found: Sequence[str] = getattr(self.credentials, "extensions", ())
+        return found
 
     def check_caller_credentials(self) -> None:
         """Raise `ConfigError` where other logins, or state shared by connections, would go along with a caller's own credentials."""

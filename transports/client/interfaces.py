@@ -178,6 +178,12 @@ def authorization_of(route: Route) -> Hashable:
     return found
 
 
+def extensions_of(route: Route) -> Sequence[str]:
+    """The extensions of the protocol by which requests over this route are authorized: a client declares them."""
+    found: Sequence[str] = getattr(route, "extensions", ())
+    return found
+
+
 def digest_of(*texts: str) -> bytes:
     """What stands for these texts, some of which are secrets, where they are compared."""
     return blake2b(encode(texts), digest_size=16).digest()

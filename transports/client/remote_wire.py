@@ -52,6 +52,7 @@ from .interfaces import (
     authorization_of,
     check_portable,
     endpoint_of,
+    extensions_of,
     headers_for_request,
     is_http,
     portable_route,
@@ -159,6 +160,10 @@ class RemoteRoute:
     @property
     def authorization(self) -> Hashable:
         return authorization_of(self.route)
+
+    @property
+    def extensions(self) -> Sequence[str]:
+        return extensions_of(self.route)
 
     def open(self, owner: Pid) -> RemoteWire:
         """Start a wire for the calling process."""

@@ -48,6 +48,7 @@ class WatchedResource(OAuthResource):
 class Stage(NamedTuple):
     """The server, its address, and its authorization server."""
 
+    server: Server
     idp: AuthorizationServer
     url: str
     resource: WatchedResource
@@ -94,4 +95,4 @@ async def stage(
 
         async with server.started():
             await server.listen(config=HttpConfig(port=port))
-            yield Stage(issuer, url, resource)
+            yield Stage(server, issuer, url, resource)

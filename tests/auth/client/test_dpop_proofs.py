@@ -38,6 +38,7 @@ def claims(proof: str) -> dict[str, Any]:
     assert set(header) == {"typ", "alg", "jwk"}
     assert (header["typ"], header["alg"]) == ("dpop+jwt", "ES256")
     members = public_members(header["jwk"])
+    assert members is not None
     assert members == header["jwk"], "nothing but the public key"
     key = parse_jwk(members)
     assert key is not None
@@ -175,7 +176,7 @@ def test_a_nonce_may_be_wanted_after_each_login() -> None:
 )
 def test_a_401_without_a_nonce_to_use_counts_as_a_refused_token(lines: list[Any]) -> None:
     tried = kinds_tried(frozenset(), ResponseHead(401, b"1.1", lines))
-    assert tried == {401}
+    assert tried == frozenset({401})
     assert kinds_tried(tried, TOKEN_REFUSED) is None
 
 

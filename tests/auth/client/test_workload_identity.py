@@ -149,7 +149,8 @@ async def test_a_function_that_fails_shows_nothing_of_what_it_knows(tmp_path: Pa
 
 
 def test_a_workload_is_signed_in_by_its_token_alone() -> None:
-    for more in ({"client_secret": "s"}, {"assertion": "a"}):
+    secrets: list[dict[str, Any]] = [{"client_secret": "s"}, {"assertion": "a"}]
+    for more in secrets:
         with pytest.raises(ConfigError, match="give it alone"):
             ClientCredentials(client_id="night", workload_token="t", **more)
     with pytest.raises(ConfigError, match="a client needs a client_id"):
