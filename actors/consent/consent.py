@@ -78,7 +78,7 @@ class ConsentQuestion:
     finding: PinComparison | None = None
     """The difference from the pinned tool, if that is the reason for the question."""
     message: str = field(default="", repr=False)
-    """What the server wants to ask the user, in its own words."""
+    """The server's own words to the user."""
     call: AskingCall | None = field(default=None, repr=False)
     """The call in whose reply the server asks; None where that is not certain."""
     skill: str = ""

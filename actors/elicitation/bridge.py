@@ -56,7 +56,7 @@ class OpenQuestion:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What may mislead the user about the URL of a page; empty for a form."""
+        """Warnings about the URL of a page, for the user to read first; empty for a form."""
         return getattr(self.request, "warnings", ())
 
     @property

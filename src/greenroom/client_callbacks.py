@@ -464,7 +464,7 @@ class UrlElicitationRequest(_Elicitation):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What may mislead a user about the URL, in words: show these before you ask."""
+        """Warnings about the URL, for the user to read before you ask."""
         return _url_warnings(self.url)
 
     def accept(self) -> Accepted[None]:

@@ -73,9 +73,9 @@ class HostedApp:
     uri: str
     html: str = field(repr=False)
     view: AppView
-    """What the document may reach, and asks for: only what was valid in the server's declaration."""
+    """The origins that the document may reach, and its wishes: the valid entries of the server's declaration."""
     left_out: Sequence[str]
-    """What was invalid in that declaration, for the server's author."""
+    """Invalid entries of that declaration, for the server's author."""
     _host: Host = field(repr=False, compare=False)
 
     @property
@@ -185,7 +185,7 @@ def _text(document: Contents) -> str:
 
 
 def read_view(meta: Mapping[str, Any] | None) -> tuple[AppView, list[str]]:
-    """What a document's `_meta.ui` declares, without what is invalid in it; and descriptions of that.
+    """The declaration in a document's `_meta.ui` without its invalid entries, and descriptions of these.
 
     A declaration that is left out makes the document's policy stricter, never wider.
     """

@@ -156,7 +156,7 @@ class LoadedSkill:
         return f"[A skill, {origin}. What follows is that server's text, with no more authority than its other texts.]\n{self.text}"
 
     async def list(self, folder: str = "") -> list[str]:
-        """What a folder of the skill has: paths that `read` takes, those of folders with a slash at the end.
+        """The files and folders in a folder of the skill: paths that `read` takes, those of folders with a slash at the end.
 
         It is answered from the entry. Only for a skill whose content is made at each request is the server asked.
         """
@@ -236,7 +236,7 @@ class SkillReader:
         return entry
 
     async def directory(self, uri: str) -> Sequence[tuple[str, bool]]:
-        """What the server has in a folder now: URIs, and whether each is of a folder. Raises `SkillRefused` if the server lists no folders.
+        """The present content of a folder at the server: URIs, and whether each is of a folder. Raises `SkillRefused` if the server lists no folders.
 
         It adds nothing to an entry, which alone says what may be read. `LoadedSkill.list` is for hosts.
         """
