@@ -39,7 +39,12 @@ CONFIG: Final = CommandOption(
 )
 VERBOSE: Final = CommandOption("verbose", "show the log and the server's standard error", "flag", short="v")
 ACCOUNT: Final = CommandOption("account", "the account, if you have several", metavar="NAME")
-CONNECTING: Final = (JSON, TIMEOUT, HEADER, ENV, CONFIG, VERBOSE)
+ERA: Final = CommandOption(
+    "era",
+    "legacy: the revisions with a handshake; modern: revision 2026-07-28; auto: ask the server (default: as configured, or auto)",
+    choices=("auto", "legacy", "modern"),
+)
+CONNECTING: Final = (JSON, ERA, TIMEOUT, HEADER, ENV, CONFIG, VERBOSE)
 
 COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     CliCommand(

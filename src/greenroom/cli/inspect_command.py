@@ -63,12 +63,25 @@ def inspect(
 
 async def _inspected(where: Any) -> dict[str, Any]:
     async with connected(where) as client:
+        lists = await every_list(client)
+        welcome = client.welcome
         return {
-            "server": dict(client.server_info),
-            "protocol": client.protocol_version,
-            "capabilities": dict(client.server_capabilities),
-            "instructions": client.instructions,
-            "lists": await every_list(client),
+            "server": dict(welcome.server_info),
+            "protocol": welcome.version,
+            "era": "modern" if welcome.is_stateless else "legacy",
+            "evidence": welcome.evidence,
+            "capabilities": dict(welcome.capabilities),
+            "instructions": welcome.instructions,
+            "lists": lists,
+            "cached": [
+                {
+                    "method": each.method,
+                    "param": each.param,
+                    "scope": "public" if each.public else "private",
+                    "seconds_left": round(each.seconds_left, 3),
+                }
+                for each in client.cached()
+            ],
         }
 
 
@@ -104,8 +117,14 @@ def _print_inspection(found: dict[str, Any]) -> None:
     server = found["server"]
     print_heading(f"{server.get('title') or server.get('name')} {server.get('version', '')}")
     can = ", ".join(sorted(found["capabilities"])) or "no capabilities"
-    speaks = visible(f"speaks {found['protocol']}; capabilities: {can}")
-    echo(f"  {speaks}")
+    extensions = found["capabilities"].get("extensions")
+    lines = [f"speaks {found['protocol']} ({found['era']}): {found['evidence']}", f"capabilities: {can}"]
+    if is_object(extensions) and extensions:
+        lines.append(f"extensions: {', '.join(sorted(extensions))}")
+    if found["era"] == "modern":
+        lines.append(f"cached: {', '.join(map(_cached_text, found['cached'])) or 'nothing'}")
+    for line in lines:
+        echo(f"  {visible(line)}")
     if found["instructions"]:
         print_entry("instructions", notes=[str(found["instructions"])])
     for word, entries in found["lists"].items():
@@ -114,6 +133,12 @@ def _print_inspection(found: dict[str, Any]) -> None:
             beside = arguments_text(each.get("inputSchema")) if word == "tools" else str(each.get("name") or "")
             summary = first_line(each.get("description"))
             print_entry(f"{word.removesuffix('s')} {name}", beside, [summary] if summary else [])
+
+
+def _cached_text(each: Mapping[str, Any]) -> str:
+    """A cached page or resource, for how many seconds more, and for which callers."""
+    where = "" if each["param"] is None else f" at {each['param']!r}"
+    return f"{each['method']}{where} for {each['seconds_left']:.0f} s ({each['scope']})"
 
 
 # --- ``greenroom list``: the server's lists of tools, resources, templates and prompts.

@@ -31,6 +31,7 @@ class TargetOptions:
 
     target: str | None
     command: Sequence[str] | None
+    era: str | None = None
     timeout: float | None = None
     header: Sequence[str] = ()
     env: Sequence[str] = ()

@@ -9,11 +9,13 @@ import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.client.era_verdict_file import EraVerdictFile
+from greenroom.actors.client.settings import AUTO, LEGACY, ClientSettings
 from greenroom.client import Client
 from greenroom.errors import ConfigError
+from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.supervision import visible_text
 
 from .click_app import echo, styled
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from greenroom.config.variables import Environment
 
 
+_MODES: Final = {"auto": AUTO, "legacy": LEGACY, "modern": STATELESS_DIALECT.version}
+
+
 def target_options(target: str | None, command: Sequence[str] | None, given: dict[str, Any]) -> TargetOptions:
     """The target and its connection options; removes these options from `given`."""
     if target is None and command is None:
@@ -44,7 +49,7 @@ def target_options(target: str | None, command: Sequence[str] | None, given: dic
         raise UsageError(f"give either {target} or a command behind --, not both")
     if command is not None and not command:
         raise UsageError("the command behind -- is missing: write the server's command there")
-    kept = {name: given.pop(name) for name in ("timeout", "header", "env", "config", "verbose") if name in given}
+    kept = {name: given.pop(name) for name in ("era", "timeout", "header", "env", "config", "verbose") if name in given}
     return TargetOptions(target, command, **kept)
 
 
@@ -88,12 +93,18 @@ class TargetClient(Client):
 
     times: TargetTimeouts
 
+    def remember_eras(self) -> None:
+        """Share what is known of servers' eras with earlier and later commands."""
+        self._line.verdicts = EraVerdictFile()
+
 
 @asynccontextmanager
 async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
     """A connected client for the target."""
     configure_logging(verbose=where.verbose)
     place = _client_spec(where)
+    if where.era is not None:
+        place = place._replace(mode=_MODES[where.era])
     try:
         client = client_at(place, where.timeout, **where.callbacks)
     except ConfigError as error:  # configuration files were checked earlier, so the mistake is in the typed words
@@ -115,6 +126,7 @@ def client_at(place: ClientSpec, limit: float | None, **callbacks: Any) -> Targe
         settings = replace(settings, mode=place.mode)
     client = TargetClient(place.target, settings=settings, **place.options, **callbacks)
     client.times = times
+    client.remember_eras()
     return client
 
 
