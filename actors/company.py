@@ -244,6 +244,11 @@ class Company:
         """How many requests of one peer may be in flight at once."""
         return self.settings.max_in_flight
 
+    @property
+    def process_name(self) -> ProcessName:
+        """The name of the process whose end is the end of the server."""
+        return self.name("company")
+
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session with an `initialize` request. Nothing is kept of one that is refused."""
         try:

@@ -149,6 +149,11 @@ class SessionRouter(Protocol):
         """How many requests of one peer may be in flight at once: a channel counts those of its session and those that stand alone."""
         ...
 
+    @property
+    def process_name(self) -> Hashable:
+        """The name of the process whose end is the end of the server."""
+        ...
+
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Start a session with an `initialize` request. A refused one leaves no state behind."""
         ...

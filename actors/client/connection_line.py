@@ -20,7 +20,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.process_names import CompanyKey, ProcessName
-from greenroom.protocol.jsonrpc import encode_notification
 from greenroom.supervision import (
     CallTimeout,
     GreenroomError,
@@ -272,10 +271,9 @@ class ConnectionLine:
         return await self.begin(method, params, timeout=timeout, wait=wait)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification."""
-        frame = encode_notification(method, params)
+        """Send a notification. In the stateless era the news of a session is for no server, and is dropped."""
         try:
-            await self._ref().call(ServerConnection.send_notification, frame)
+            await self._ref().call(ServerConnection.send_notification, method, params)
         except ProcessExited:
             raise self._absent() from None
 

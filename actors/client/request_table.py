@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .outgoing_envelope import OutgoingEnvelope
 
 _SUBSCRIPTIONS: Final = frozenset(("resources/subscribe", "resources/unsubscribe"))
+PING: Final = "ping"
 COMPLETE: Final = "complete"
 """The `resultType` of a result that is the last one. In the handshake era no result says so."""
 RESENDS: Final = 1
@@ -259,7 +260,7 @@ class RequestTable:
     def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
         """Send a request that stands alone."""
         line, method, params = self._line, entry.method, entry.params
-        if method == "ping":
+        if method == PING:
             method = DISCOVER  # it has no ping, and every server answers this
         elif method == "logging/setLevel":
             assert line.welcome is not None
@@ -354,6 +355,8 @@ class RequestTable:
             if kind != COMPLETE and self.on_interim is not None and not entry.settled:
                 self.on_interim(entry, answer)
                 return entry
+            if entry.method == PING and self.envelope is not None:
+                answer = JsonRpcResponse(answer.id, {})
         elif self.on_refused is not None and not entry.settled and self.on_refused(entry, answer.error):
             return entry
         self._look_for_task(entry, answer)

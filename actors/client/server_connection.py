@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
+from greenroom.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
     JsonRpcResponse,
     encode,
+    encode_notification,
     encode_result,
 )
 from greenroom.supervision import (
@@ -105,6 +106,8 @@ _SAMPLE: Final = 60
 _PING: Final = GenericTimeout("ping")
 _PONG: Final = GenericTimeout("pong")
 _PROBE: Final = GenericTimeout("probe")
+_OF_A_SESSION: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed"})
+"""Notifications that only a session can use: a server of the stateless era asks for the roots when it needs them."""
 _LEGACY_STATUSES: Final = frozenset({400, 404, 405})
 """Statuses with which a server of the handshake era answers a request that stands alone. The first and the last say that it was not executed."""
 
@@ -233,8 +236,8 @@ class ServerConnection(GenStatem[Phase]):
     # --- events by reference
 
     @event
-    def send_notification(self, frame: bytes) -> None:
-        """Send an encoded notification to the server."""
+    def send_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification to the server."""
 
     @event
     def retry(self) -> None:
@@ -374,8 +377,16 @@ class ServerConnection(GenStatem[Phase]):
             wire = self.requests.wire
             if wire is None:
                 raise Reject(NotReady(f"{self.line.name} is {self.line.phase.value}"))
+            method, params = call.args
+            envelope = self.requests.envelope
+            if envelope is not None:
+                if method in _OF_A_SESSION:
+                    return Keep(Reply(call.caller))
+                params = {**(params or {}), "_meta": envelope.meta((params or {}).get("_meta"))}
             try:
-                wire.send(call.args[0])
+                wire.send(encode_notification(method, params))
+            except LocalProtocolError as error:
+                raise Reject(error) from None
             except WireFull as error:
                 raise Reject(RequestLost("notification", error, maybe_done=False)) from None
             return Keep(Reply(call.caller))

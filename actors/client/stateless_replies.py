@@ -86,7 +86,11 @@ class StatelessReplies:
             self._list_tools_for(entry, None, self._line.settings.max_pages)
             return True
         is_http = requests.wire is not None and requests.wire.is_http
-        if not _is_of_other_era(error, alone=alone, is_http=is_http) or self._is_common(error) or not self._reopen(error):
+        if (
+            not _is_of_other_era(error, alone=alone, is_http=is_http)
+            or self._is_common(error)
+            or not self._reopen(error)
+        ):
             return False
         entry.refused += 1
         entry.doubted = (error, alone)

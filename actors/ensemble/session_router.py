@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import Company
+    from greenroom.actors.process_names import ProcessName
     from greenroom.actors.task_store import TaskStore
     from greenroom.protocol.jsonrpc import JsonRpcMessage, RequestId
     from greenroom.supervision import Caller, ChildSpec, Pid
@@ -83,6 +84,11 @@ class EnsembleRouter:
     def max_in_flight(self) -> int:
         """How many requests of one peer may be in flight at once."""
         return self._company.max_in_flight
+
+    @property
+    def process_name(self) -> ProcessName:
+        """The name of the process whose end is the end of the server on this node."""
+        return self._company.process_name
 
     async def start_session(self, peer: Peer, hello: JsonRpcRequest) -> SessionStart:
         """Begin a session on this node."""

@@ -143,6 +143,10 @@ class CallbackHandler(ClientHandler):
         """Whether any function or handler gets them."""
         return self.on_notification is not None or self.rest.wants_list_changes()
 
+    def wants_logs(self) -> bool:
+        """Whether any function or handler gets them."""
+        return self.on_log is not None or self.on_notification is not None or self.rest.wants_logs()
+
     async def _may_ask(self, message: str, call: AskingCall | None) -> bool:
         """Whether the server may ask the user. A refusal looks like a user's decline: the server learns nothing of the rules."""
         if self.allowed is None:

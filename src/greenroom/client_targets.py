@@ -53,7 +53,7 @@ def route_of(target: Target, headers: Mapping[str, str] | None = None, auth: Aut
         return cast("Route", target)
     if hasattr(target, "enter") and hasattr(target, "connect"):
         company = cast("Company", target)
-        return MemoryRoute(company, server=company.name("company"), description=company.settings.name)
+        return MemoryRoute(company, description=company.settings.name)
     if is_array(target) and target and all(isinstance(word, str) for word in target):
         from greenroom.transports.client.server_command import Command  # noqa: PLC0415 - a URL needs none of it
 
@@ -118,7 +118,7 @@ class InProcessServer:
     def route(self) -> MemoryRoute:
         """The route to it; each new connection starts the server if need be."""
         company = self._server.company
-        return MemoryRoute(company, prepare=self.prepare, server=self._name, description=company.settings.name)
+        return MemoryRoute(company, prepare=self.prepare, description=company.settings.name)
 
     async def enter(self) -> None:
         """Start it, unless the program runs it itself."""

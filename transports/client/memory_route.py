@@ -28,6 +28,7 @@ from greenroom.supervision import (
     receive,
     spawn_link,
     trap_exit,
+    whereis,
 )
 from greenroom.transports.channel_exchanges import ChannelExchanges
 from greenroom.transports.interfaces import Peer
@@ -36,7 +37,7 @@ from .errors import ConnectFailed, ConnectionLost, TransportError, WireFull
 from .interfaces import Inbound, UnansweredRequest, parse_inbound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from greenroom.protocol.jsonrpc import JsonRpcMessage, RequestId
     from greenroom.supervision import Pid
@@ -59,20 +60,16 @@ class MemoryRoute:
         *,
         peer: Peer | None = None,
         prepare: Callable[[], Awaitable[object]] | None = None,
-        server: Hashable = None,
         description: str = "memory",
         line: int = LINE,
     ) -> None:
         """`prepare` is awaited before each new wire, to make sure that the server runs. `peer` describes the client to the server.
-
-        `server` is the process whose end is the end of all wires: requests that stand alone have no session that would tell.
 
         `line` is the largest message from the server, in bytes; the server limits messages to it.
         """
         self.router = router
         self.peer = peer or Peer("memory")
         self.prepare = prepare
-        self.server = server
         self.description = description
         self.limits = MessageLimits.of_size(line)
 
@@ -138,8 +135,10 @@ class MemoryClientWire:
                 await route.prepare()
         except Exception as error:  # noqa: BLE001 - any error that prevents a session ends the wire, as its reason
             raise Quit(Shutdown(_reason(error))) from None
-        if route.server is not None:
-            monitor(route.server)
+        server = whereis(route.router.process_name)
+        if server is None:
+            raise Quit(Shutdown(ConnectFailed("the server does not run")))
+        monitor(server)  # requests that stand alone have no session that would tell of its end
         exchanges = ChannelExchanges(route.router, route.peer, self._deliver_lines)
         sending = asyncio.create_task(self._send_queued(exchanges))
         end = asyncio.create_task(receive(lambda message: isinstance(message, Exit | Down)))
@@ -159,8 +158,6 @@ class MemoryClientWire:
         failure = None if sending.cancelled() else sending.exception()
         if failure is not None:
             raise Quit(Shutdown(_reason(failure))) from None
-        if end.done() and isinstance(end.result().reason, NoProcess):
-            raise Quit(Shutdown(ConnectFailed("the server does not run")))
         raise Quit(Shutdown(ConnectionLost("the session has ended" if self._session else "the server has ended")))
 
     async def _send_queued(self, exchanges: ChannelExchanges) -> None:

@@ -29,6 +29,7 @@ from greenroom import (
     UrlElicitationRequest,
     image,
 )
+from greenroom.actors.client.errors import InputRefused
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed
 from greenroom.client_callbacks import roots_result
 
@@ -264,12 +265,16 @@ async def test_functions_answer_sync_and_async() -> None:
             assert await client.call("places") == "file:///a=a file:///b=b"
 
 
-async def test_capabilities_without_a_function_are_not_declared() -> None:
-    async with Client(curious()) as client:
+ERAS = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+
+
+@ERAS
+async def test_capabilities_without_a_function_are_not_declared(mode: str) -> None:
+    async with Client(curious(), mode=mode) as client:
         for tool in ("model", "user", "page", "places"):
             with pytest.raises(McpError) as failed:
                 await client.call(tool)
-            assert failed.value.code == -32600
+            assert failed.value.code == (-32021 if client.welcome.is_stateless else -32600)
         with pytest.raises(ValueError, match=r"roots=\[\]"):
             await client.set_roots([])
 
@@ -283,7 +288,7 @@ async def test_a_function_that_fails_is_an_internal_error_for_the_server_and_not
     def refuses(request: ElicitationRequest) -> Any:
         return request.accept(age="secret")
 
-    async with Client(curious(), sampling=broken, elicitation=refuses) as client:
+    async with Client(curious(), sampling=broken, elicitation=refuses, mode="legacy") as client:
         for tool in ("model", "user"):
             with pytest.raises(McpError) as failed:
                 await client.call(tool)
@@ -291,20 +296,32 @@ async def test_a_function_that_fails_is_an_internal_error_for_the_server_and_not
             assert "secret" not in str(failed.value)
         assert await client.call("talk") == "said"
     assert "the model is gone" in caplog.text
+    async with Client(curious(), sampling=broken, elicitation=refuses, mode="2026-07-28") as client:
+        for tool, question in (("model", "sampling/createMessage"), ("user", "elicitation/create")):
+            with pytest.raises(InputRefused) as refused:  # the server gets nothing at all, and the caller its own error
+                await client.call(tool)
+            assert refused.value.question == question
+        assert await client.call("talk") == "said"
 
 
 async def test_the_users_no_has_its_code() -> None:
     def no(request: SamplingRequest) -> str:
         raise request.refusal("not now")
 
-    async with Client(curious(), sampling=no, elicitation=lambda request: False) as client:
+    async with Client(curious(), sampling=no, elicitation=lambda request: False, mode="legacy") as client:
         with pytest.raises(McpError, match="not now") as failed:
             await client.call("model")
         assert failed.value.code == -1
         assert await client.call("user") == "Declined()"
+    async with Client(curious(), sampling=no, elicitation=lambda request: False, mode="2026-07-28") as client:
+        with pytest.raises(InputRefused, match="not now") as refused:
+            await client.call("model")
+        assert isinstance(refused.value.cause, McpError)
+        assert await client.call("user") == "Declined()"
 
 
-async def test_a_slow_answer_delays_no_other_request() -> None:
+@ERAS
+async def test_a_slow_answer_delays_no_other_request(mode: str) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def slow(request: SamplingRequest) -> str:
@@ -312,7 +329,7 @@ async def test_a_slow_answer_delays_no_other_request() -> None:
         await answer.wait()
         return "at last"
 
-    async with Client(curious(), sampling=slow) as client:
+    async with Client(curious(), sampling=slow, mode=mode) as client:
         waiting = asyncio.ensure_future(client.call("model"))
         await asked.wait()
         assert await client.call("talk") == "said"
@@ -322,7 +339,8 @@ async def test_a_slow_answer_delays_no_other_request() -> None:
         assert await waiting == "unknown: at last"
 
 
-async def test_logs_and_notifications_come_in_order() -> None:
+@ERAS
+async def test_logs_and_notifications_come_in_order(mode: str) -> None:
     logs: list[LogMessage] = []
     told: list[ServerNotification] = []
 
@@ -337,7 +355,7 @@ async def test_logs_and_notifications_come_in_order() -> None:
         if len(told) == 2:
             both.set()
 
-    async with Client(curious(), on_log=log, on_notification=hear) as client:
+    async with Client(curious(), on_log=log, on_notification=hear, mode=mode) as client:
         await client.call("talk")
         await asyncio.wait_for(both.wait(), 5)
         assert [(one.level, str(one), one.logger) for one in logs] == [
@@ -348,7 +366,8 @@ async def test_logs_and_notifications_come_in_order() -> None:
 
 
 @pytest.mark.row("CL-22", "CL-23")
-async def test_a_handler_does_what_no_function_does() -> None:
+@ERAS
+async def test_a_handler_does_what_no_function_does(mode: str) -> None:
     class Rest(ClientHandler):
         def __init__(self) -> None:
             self.life: list[str] = []
@@ -369,7 +388,7 @@ async def test_a_handler_does_what_no_function_does() -> None:
             self.life.append("terminate")
 
     rest = Rest()
-    async with Client(curious(), handler=rest, sampling=lambda request: "x") as client:
+    async with Client(curious(), handler=rest, sampling=lambda request: "x", mode=mode) as client:
         assert await client.call("places") == "rest:here=None"
         assert await client.call("model") == "unknown: x"
         await client.call("talk")

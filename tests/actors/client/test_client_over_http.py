@@ -43,20 +43,21 @@ async def listening() -> AsyncGenerator[str]:
 async def test_the_first_call_may_ask_back_on_the_general_stream() -> None:
     async with listening() as url:
         for _ in range(10):
-            async with Client(url, roots=["file:///here"]) as client:
+            async with Client(url, roots=["file:///here"], mode="legacy") as client:
                 assert await client.call("outside") == "file:///here"
 
 
-async def test_within_a_call_a_server_asks_and_tells_on_its_stream() -> None:
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+async def test_within_a_call_a_server_asks_and_tells_on_its_stream(mode: str) -> None:
     told: list[float] = []
     async with (
         listening() as url,
-        Client(url, roots=["file:///here"], on_progress=lambda step: told.append(step.progress)) as client,
+        Client(url, roots=["file:///here"], on_progress=lambda step: told.append(step.progress), mode=mode) as client,
     ):
         assert await client.call("inside") == "file:///here"
         assert told == [1]
         assert client.name == url
-        assert client.protocol_version == "2025-11-25"
+        assert client.protocol_version == mode
 
 
 async def test_an_unreachable_server_fails_at_once_unless_the_client_is_patient() -> None:

@@ -49,7 +49,8 @@ def kill_session() -> None:
 
 
 @pytest.mark.row("CT-01", "CL-11", "CL-20", "CL-23")
-async def test_both_ways() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_both_ways(mode: str) -> None:
     heard: list[str] = []
 
     class Guest(ClientHandler):
@@ -64,7 +65,7 @@ async def test_both_ways() -> None:
             heard.append(method)
 
     async with server().started() as company:
-        line = await start_connection(MemoryRoute(company), handler=Guest())
+        line = await start_connection(MemoryRoute(company), ClientSettings(mode=mode), handler=Guest())
         result = await line.request("tools/call", {"name": "name", "arguments": {}})
         assert "greenroom" in result["content"][0]["text"]
         working = line.begin("tools/call", {"name": "work", "arguments": {}}, progress=True)
@@ -75,7 +76,8 @@ async def test_both_ways() -> None:
         await line.close()
 
 
-async def test_a_message_that_is_too_large_is_refused_alone() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_a_message_that_is_too_large_is_refused_alone(mode: str) -> None:
     class Guest(ClientHandler):
         def capabilities(self) -> dict[str, Any]:
             return {"elicitation": {}}
@@ -84,7 +86,7 @@ async def test_a_message_that_is_too_large_is_refused_alone() -> None:
             return {"action": "accept", "content": {"name": "x" * LIMITS.size}}
 
     async with server().started() as company:
-        line = await start_connection(MemoryRoute(company), handler=Guest())
+        line = await start_connection(MemoryRoute(company), ClientSettings(mode=mode), handler=Guest())
         await line.ready()
         meanwhile = line.begin("tools/call", {"name": "work", "arguments": {}})
         for arguments in ({"text": "x" * LIMITS.size}, {"number": 10**400}):
@@ -117,7 +119,7 @@ async def test_an_answer_may_be_longer_than_a_request_and_one_that_is_too_long_f
 
 async def test_a_session_that_dies_is_a_loss_and_another_one_is_begun() -> None:
     async with server().started() as company:
-        line = await start_connection(MemoryRoute(company))
+        line = await start_connection(MemoryRoute(company), ClientSettings(mode="legacy"))
         await line.ready()
         kill_session()
         status = await phase(line, Phase.READY, lambda status: status.generation == 2)
@@ -142,7 +144,7 @@ async def test_a_company_that_does_not_run_is_a_connection_that_failed() -> None
 
     line: ConnectionLine
     for route, words in (
-        (MemoryRoute(server().company), "No session can be started"),
+        (MemoryRoute(server().company), "the server does not run"),
         (MemoryRoute(server().company, prepare=prepare), "Mondays"),
     ):
         line = await start_connection(route, ClientSettings(park_after=1))
@@ -172,7 +174,7 @@ async def test_the_queue_of_unread_messages_is_bounded() -> None:
 async def test_messages_that_a_dead_session_has_not_read_go_to_the_next_session() -> None:
     made = server()
     async with made.started() as company:
-        line = await start_connection(MemoryRoute(company), name="stage")
+        line = await start_connection(MemoryRoute(company), ClientSettings(mode="legacy"), name="stage")
         await line.ready()
         kill_session()  # the wire has yet to hear of it
         assert (await line.request("tools/call", {"name": "work", "arguments": {}}))["content"][0]["text"] == "worked"

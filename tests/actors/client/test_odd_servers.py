@@ -107,7 +107,7 @@ async def test_a_call_that_was_lost_is_told_and_not_made_twice(stage: Stage) -> 
 async def test_other_roots_are_told() -> None:
     changed = asyncio.Event()
     server = Server("roots", hooks=Hooks(roots_changed=lambda params, facts: changed.set()))
-    async with Client(server, roots=[]) as client:
+    async with Client(server, roots=[], mode="legacy") as client:
         await client.set_roots(["file:///x"])
         await asyncio.wait_for(changed.wait(), 5)
 

@@ -27,7 +27,7 @@ CALL: dict[str, Any] = {"name": "anything", "arguments": {}}
 
 @pytest.mark.row("CL-26")
 async def test_ids_are_integers_that_grow() -> None:
-    async with playing() as (line, stage):
+    async with playing(mode="legacy") as (line, stage):
         await asyncio.gather(*(line.request("ping") for _ in range(20)))
         ids = [request.id for request in stage.requests]
         assert ids == sorted(ids)

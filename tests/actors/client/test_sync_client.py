@@ -74,14 +74,17 @@ def make_server() -> Server:
     return server
 
 
-def test_a_script_has_all_the_words() -> None:
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_a_script_has_all_the_words(mode: str) -> None:
     def shout(request: SamplingRequest) -> str:
         return request.text.upper()
 
-    with SyncClient(make_server(), sampling=shout) as client:
+    with SyncClient(make_server(), sampling=shout, mode=mode) as client:
         assert client.call("add", a=1, b=2) == 3
         assert client.call("add", a=1, b=2, into=float) == 3.0
-        assert client.call_tool("add", {"a": 1, "b": 2}).structured_content == {"result": 3}
+        assert client.call_tool("add", {"a": 1, "b": 2}).structured_content == (
+            {"result": 3} if mode == "legacy" else 3
+        )
         assert client.call("ask") == "HELLO"
         assert [tool.name for tool in client.list_tools()] == ["add", "ask", "job", "waits"]
         assert [resource.uri for resource in client.list_resources()] == ["script://x"]
@@ -91,7 +94,7 @@ def test_a_script_has_all_the_words() -> None:
         assert client.get_prompt("hello", name="Ada").text == "hello Ada"
         assert client.complete("hello", "name", "b").values == ["ba"]
         assert client.server_info["name"] == "script"
-        assert client.protocol_version == "2025-11-25"
+        assert client.protocol_version == ("2025-11-25" if mode == "legacy" else mode)
         assert (client.instructions, "tools" in client.server_capabilities) == (None, True)
         assert client.status.phase.value == "ready"
         assert client.request("ping") == {}
