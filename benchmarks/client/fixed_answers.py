@@ -1,4 +1,4 @@
-"""A minimal MCP server over HTTP with fixed answers, as JSON or as a stream.
+"""A minimal MCP server of both eras over HTTP with fixed answers, as JSON or as a stream.
 
 It is the same for all clients and several times as fast as any of them, so differences in the results are the clients'.
 """
@@ -15,7 +15,13 @@ _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _ID = re.compile(rb'"id": *("[^"]*"|\d+)')
 _RESULT = b'{"content":[{"type":"text","text":"Curtain up: two hours of traffic on the stage."}],"isError":false}'
 _TOOLS = b'{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}'
+_COMPLETE = _RESULT[:-1] + b',"resultType":"complete"}'
+_LISTED = _TOOLS[:-1] + b',"resultType":"complete","ttlMs":0,"cacheScope":"private"}'
 _HELLO = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fixed","version":"1"}}'
+_DISCOVERED = (
+    b'{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,'
+    b'"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fixed","version":"1"}}}'
+)
 _TAKEN = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"
 _NONE = b"HTTP/1.1 405 Method Not Allowed\r\nallow: POST\r\ncontent-length: 0\r\n\r\n"
 _UNKNOWN = b'{"code":-32601,"message":"Method not found"}'
@@ -54,15 +60,18 @@ def answer(head: bytes, body: bytes) -> bytes:
     found = _ID.search(body)
     if found is None:
         return _TAKEN
+    is_modern = b"mcp-method:" in head.lower()
     if b'"initialize"' in body:
         return framed(
             b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _HELLO), b"mcp-session-id: %b\r\n" % SESSION.encode()
         )
+    if b'"server/discover"' in body:
+        return framed(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _DISCOVERED))
     if b'"tools/list"' in body:
-        return framed(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _TOOLS))
+        return framed(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _LISTED if is_modern else _TOOLS))
     if b'"tools/call"' not in body:
         return framed(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (found[1], _UNKNOWN))
-    said = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _RESULT)
+    said = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (found[1], _COMPLETE if is_modern else _RESULT)
     if not head.startswith(b"POST /stream"):
         return framed(said)
     event = b"event: message\r\ndata: %b\r\n\r\n" % said

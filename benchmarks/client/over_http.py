@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
 NAME = "client-http"
 ABOUT = """tools/call over Streamable HTTP to a server that always answers the same, one call in flight and sixteen, answers as JSON and
-as streams of events: our client, our connection without its typed interface, mcp's client and FastMCP's. The server has one core and the client the other."""
+as streams of events: our client in both eras, our connection without its typed interface, mcp's client in both eras and FastMCP's. The server has one
+core and the client the other."""
 CROWDS = (1, 16)
 KINDS = ("json", "stream")
 PATIENCE = 60.0
-AHEAD = 1.0
+AHEAD = {"mcp 2.3.0": 8.0, "mcp 2.3.0, session": 8.0, "FastMCP 4.1.2": 1.0}
 """The target ratio to each other client, as a lower bound."""
+ENVELOPED = 1.2
+"""The processor time of a call that stands alone, beside one in a session, as an upper bound."""
 HERE = Path(__file__).parent
 
 
@@ -41,10 +44,12 @@ def _peer(environment: str, script: str) -> tuple[str, ...]:
 
 
 OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.drive_greenroom"))
+SESSION = Program("greenroom, session", (sys.executable, "-m", "benchmarks.client.drive_session"))
 LINE = Program("greenroom, untyped", (sys.executable, "-m", "benchmarks.client.drive_untyped"))
-MCP = Program("mcp 2.3.0", _peer("mcp-2", "drive_mcp"))
+MCP = Program("mcp 2.3.0", _peer("mcp-2", "drive_mcp_modern"))
+MCP_SESSION = Program("mcp 2.3.0, session", _peer("mcp-2", "drive_mcp"))
 FASTMCP = Program("FastMCP 4.1.2", _peer("fastmcp", "drive_fastmcp"))
-DRIVERS = (OURS, LINE, MCP, FASTMCP)
+DRIVERS = (OURS, SESSION, LINE, MCP, MCP_SESSION, FASTMCP)
 SERVER = (sys.executable, "-m", "benchmarks.client.fixed_answers", "PORT")
 
 
@@ -126,14 +131,26 @@ def _note(held: Held, driver: Program, kind: str, output: dict[str, Any]) -> Non
 def reached(held: Held) -> list[Milestone]:
     """The ratios of our client to each other one."""
     found: list[Milestone] = []
-    for driver in (MCP, FASTMCP):
+    for kind in KINDS:
+        for crowd in CROWDS:
+            ours, session = held.entry(OURS, kind, crowd), held.entry(SESSION, kind, crowd)
+            if ours is not None and session is not None and len(ours.rate) == len(session.rate):
+                values = [mine / other for mine, other in zip(ours.processor, session.processor, strict=True)]
+                name = f"processor time of calls over {kind}, {crowd} in flight, beside those in a session"
+                found.append(Milestone(name, "x", ENVELOPED, values, least=False))
+    for driver, mine_as in ((MCP, OURS), (MCP_SESSION, SESSION), (FASTMCP, OURS)):
         for kind in KINDS:
             for crowd in CROWDS:
-                ours, other = held.entry(OURS, kind, crowd), held.entry(driver, kind, crowd)
+                ours, other = held.entry(mine_as, kind, crowd), held.entry(driver, kind, crowd)
                 if ours is not None and other is not None and len(ours.rate) == len(other.rate):
                     values = [mine / theirs for mine, theirs in zip(ours.rate, other.rate, strict=True)]
                     found.append(
-                        Milestone(f"calls over {kind}, {crowd} in flight, beside {driver.name}", "x", AHEAD, values)
+                        Milestone(
+                            f"calls over {kind}, {crowd} in flight, beside {driver.name}",
+                            "x",
+                            AHEAD[driver.name],
+                            values,
+                        )
                     )
     return found
 
