@@ -43,7 +43,7 @@ def inspect(
     if save is not None:
         write_file(save, msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         echo(f"→ {save}", error=True)
-    odd = oddities(found["lists"], found["instructions"])
+    odd = oddities(found["lists"], found["instructions"], any_output=found["era"] == "modern")
     changed = [] if before is None else list(differences(before, found))
     if json:
         listed_oddities = [each._asdict() for each in odd]
@@ -249,14 +249,19 @@ class Oddity(NamedTuple):
         return f"{self.degree}: {self.where}: {self.what}"
 
 
-def oddities(lists: Mapping[str, Sequence[Any]], instructions: str | None = None) -> list[Oddity]:
-    """All oddities, in the order of the lists."""
+def oddities(
+    lists: Mapping[str, Sequence[Any]], instructions: str | None = None, *, any_output: bool = False
+) -> list[Oddity]:
+    """All oddities, in the order of the lists. `any_output`: results may be of any type, as they may in the stateless era."""
     found = [Oddity("sly", "instructions", what) for what in _suspicious_phrases(instructions or "")]
     found += _duplicates(lists)
     for word, listed in LISTS.items():
         for each in lists.get(word, ()):
             where = f"{word.removesuffix('s')} {each.get(listed.name)}"
-            found += _tool_oddities(where, each) if word == "tools" else _entry_oddities(word, listed.name, where, each)
+            if word == "tools":
+                found += _tool_oddities(where, each, any_output=any_output)
+            else:
+                found += _entry_oddities(word, listed.name, where, each)
     return found
 
 
@@ -272,7 +277,7 @@ def _duplicates(lists: Mapping[str, Sequence[Any]]) -> Iterator[Oddity]:
                 )
 
 
-def _tool_oddities(where: str, tool: Any) -> Iterator[Oddity]:
+def _tool_oddities(where: str, tool: Any, *, any_output: bool) -> Iterator[Oddity]:
     name = tool.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         yield Oddity("wrong", where, "its name must be 1 to 128 letters, digits, _, - and .")
@@ -282,7 +287,7 @@ def _tool_oddities(where: str, tool: Any) -> Iterator[Oddity]:
     yield from _description_oddities(where, tool, needed=True)
     for key in ("inputSchema", "outputSchema"):
         if key in tool or key == "inputSchema":
-            yield from _schema_oddities(where, key, tool.get(key))
+            yield from _schema_oddities(where, key, tool.get(key), any_type=any_output and key == "outputSchema")
 
 
 def _provider_refusals(where: str, tool: Mapping[str, Any]) -> Iterator[Oddity]:
@@ -298,13 +303,13 @@ def _provider_refusals(where: str, tool: Mapping[str, Any]) -> Iterator[Oddity]:
         yield Oddity("wrong", where, f"{' and '.join(titles)} refuses it, and every request that contains it: {why}")
 
 
-def _schema_oddities(where: str, key: str, schema: Any) -> Iterator[Oddity]:
+def _schema_oddities(where: str, key: str, schema: Any, *, any_type: bool) -> Iterator[Oddity]:
     from greenroom.protocol.validation import BadSchema, check_schema  # noqa: PLC0415 - much to load
 
     if not is_object(schema):
         yield Oddity("wrong", where, f"its {key} is not an object")
         return
-    if schema.get("type") != "object":
+    if schema.get("type") != "object" and not any_type:
         yield Oddity("wrong", where, f'its {key} needs "type": "object"')
     try:
         check_schema(schema)

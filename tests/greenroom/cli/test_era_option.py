@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.actors.client.era_verdict_file import EraVerdictFile
+from greenroom.cli.inspect_command import oddities
 from greenroom.protocol.dialect import LATEST_DIALECT, STATELESS_DIALECT
 from greenroom.transports.client.server_command import Command
 
@@ -136,3 +137,13 @@ def test_a_later_command_knows_what_an_earlier_one_has_found_out(typed: Type, fo
     (folder / "old.py").write_text(STUBBORN)
     inspected(typed, "--", sys.executable, "old.py")
     assert EraVerdictFile().of(Command(sys.executable, "old.py").endpoint) == OLD
+
+
+@pytest.mark.parametrize(("era", "degrees"), [("modern", set[str]()), ("legacy", {"wrong"})])
+def test_a_result_of_any_type_is_odd_in_the_handshake_era_alone(era: str, degrees: set[str]) -> None:
+    tool = {"name": "count", "description": "Counts.", "inputSchema": {"type": "object"}}
+    listed = {"tools": [{**tool, "outputSchema": {"type": "integer"}}]}
+    assert {each.degree for each in oddities(listed, any_output=era == "modern")} == degrees
+    assert [
+        each.degree for each in oddities({"tools": [{**tool, "inputSchema": {"type": "integer"}}]}, any_output=True)
+    ]
