@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.actors.client.interfaces import Line, ServerWelcome, Status, Updates
+    from greenroom.actors.client.response_cache import LineCache
     from greenroom.protocol.handler_results import Completion
 
 _logger: Final = logging.getLogger("greenroom.client")
@@ -63,6 +64,11 @@ class ClientMethods:
     def timeout(self) -> float | None:
         """The timeout of each request of this view; see `within`."""
         return None if self._timeout is AS_SET else self._timeout
+
+    @property
+    def line_cache(self) -> LineCache | None:
+        """Lists and resources that the server lets this client keep; None without a cache."""
+        return getattr(self.line, "cache", None)
 
     # --- status
 

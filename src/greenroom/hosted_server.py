@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from greenroom.actors.client.interfaces import Line
+    from greenroom.actors.client.response_cache import LineCache
     from greenroom.actors.federation.federation import Federation
 
     from .client_methods import ClientMethods
@@ -43,6 +44,12 @@ class HostedServer(ClientTools):
         if line is None:
             raise UnknownServer(self._id, self._federation.ids())
         return line
+
+    @property
+    def line_cache(self) -> LineCache | None:
+        """The federation keeps it at its own line to the server."""
+        upstream = self._federation.members.get(self._id)
+        return None if upstream is None else getattr(upstream.line, "cache", None)
 
     def _is_task_only(self, name: str) -> bool | None:
         """Whether this tool can only be called as a task, by the list that the federation keeps."""

@@ -297,6 +297,27 @@ class SkillReader:
 
     async def fetch(self, entry: SkillEntry, uri: str) -> bytes:
         """A file of a skill, compared with its entry. `LoadedSkill.read` is for hosts."""
+        kept = self._is_kept(uri)
+        try:
+            return await self._read(entry, uri)
+        except SkillRefused:
+            if not kept:
+                raise
+        # The entry is newer than what was kept of the file for as long as the server allows: the file is read once more, from the server.
+        self._forget(uri)
+        return await self._read(entry, uri)
+
+    def _is_kept(self, uri: str) -> bool:
+        cache = self._client.line_cache
+        key = None if cache is None else cache.key("resources/read", {"uri": uri})
+        return cache is not None and key is not None and cache.find(key, asyncio.get_running_loop().time()) is not None
+
+    def _forget(self, uri: str) -> None:
+        cache = self._client.line_cache
+        if cache is not None:
+            cache.on_notification("notifications/resources/updated", {"uri": uri})
+
+    async def _read(self, entry: SkillEntry, uri: str) -> bytes:
         contents = (await self._client.read_resource(uri)).contents
         if len(contents) != 1 or contents[0].uri != uri:
             raise SkillRefused(uri, "the server has answered with something else than this file")

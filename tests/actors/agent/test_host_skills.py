@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.actors.registry.test_skill_folder import skill_at
 
-from greenroom import ClientSettings, Context, Extension, Hooks, Host, Server, SkillReader, SkillRefused
+from greenroom import Cache, Client, ClientSettings, Context, Extension, Hooks, Host, Server, SkillReader, SkillRefused
 from greenroom.actors.client.errors import TooManyPages
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import BadRule, ConsentDenied, Permissions, Rule
@@ -25,7 +25,7 @@ URI = "skill://a/SKILL.md"
 STATELESS, LEGACY = "2026-07-28", "legacy"
 
 
-def serving(folder: Path, read: list[str] | None = None) -> Server:
+def serving(folder: Path, read: list[str] | None = None, cache: Cache | None = None) -> Server:
     """A server of these skills; `read` gets the URIs of the resources that are read."""
 
     async def watch(method: str, ctx: Context, proceed: Any) -> Any:
@@ -34,7 +34,7 @@ def serving(folder: Path, read: list[str] | None = None) -> Server:
         return await proceed()
 
     server = Server("skilled", hooks=Hooks(around=watch))
-    server.skills(folder, refresh=0)
+    server.skills(folder, refresh=0, cache=cache)
     return server
 
 
@@ -307,3 +307,25 @@ def test_a_reader_says_whose_skills_it_reads() -> None:
     assert isinstance(host.skills.reader("one"), SkillReader)
     assert repr(host.skills.reader("one")) == "<SkillReader of one>"
     assert repr(host.skills) == "<HostSkills of <Host of one>>"
+
+
+@pytest.mark.row("26-X2")
+async def test_a_file_that_is_kept_for_longer_than_its_entry_is_read_again(shops: tuple[Path, Path]) -> None:
+    read: list[str] = []
+    counting = serving(shops[0], read, cache=Cache(600))
+    async with (
+        Host({"one": counting}, settings=ClientSettings(mode=STATELESS)) as host,
+        Client(counting, mode=STATELESS) as client,
+    ):
+        for reader in (host.skills.reader("one"), SkillReader(client, "one")):
+            skill = await reader.load(await reader.get(URI))
+            before = len(read)
+            assert await skill.read("b") == await skill.read("b")
+            assert len(read) == before + 1  # the second time it was kept
+            (shops[0] / "a" / "b").write_bytes(str(before).encode())
+            changed = await reader.load(await reader.get(URI))
+            assert await changed.read("b") == str(before).encode()
+            (shops[0] / "a" / "b").write_bytes(b"later")
+            count = len(read)
+            assert await changed.read("b") == str(before).encode()  # still kept, and as announced
+            assert len(read) == count
