@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.transports.client_http.scripted_server import scripted_server
 
-from greenroom import Accepted, ClientSettings, Context, Host, Server
+from greenroom import Accepted, BadAnswer, ClientSettings, Context, ElicitationRequest, Host, Server
+from greenroom.actors.client.errors import InputRefused
 from greenroom.actors.federation.upstream_spec import UpstreamSpec, UpstreamState
 from greenroom.transports import HttpRoute
 
@@ -214,3 +215,69 @@ async def test_a_report_of_a_configured_server_has_its_revision_and_the_tools_th
     assert (reports["calc"].state, reports["calc"].revision) == ("connected", STATELESS)
     assert list(reports["calc"].left_out) == ["bad"]
     assert (reports["gone"].state, reports["gone"].revision, reports["gone"].left_out) == ("failed", "", {})
+
+
+FORM_ALONE: dict[str, Any] = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.row("26-F9")
+@pytest.mark.parametrize(
+    ("method", "params", "why"),
+    [
+        (
+            "elicitation/create",
+            {"mode": "url", "message": "Pay.", "url": "https://a.example/"},
+            "needs elicitation.url",
+        ),
+        ("elicitation/create", {**FORM_ALONE, "mode": "wink"}, "of the mode wink"),
+        ("elicitation/create", {"message": "Who?", "requestedSchema": []}, "requestedSchema"),
+        ("sampling/createMessage", {"messages": [], "maxTokens": 1}, "sampling"),
+    ],
+)
+async def test_a_question_that_was_not_declared_ends_its_call_and_reaches_no_user(
+    method: str, params: dict[str, Any], why: str
+) -> None:
+    shown: list[Any] = []
+    asked = {
+        "resultType": "input_required",
+        "requestState": "s",
+        "inputRequests": {"q": {"method": method, "params": params}},
+    }
+
+    async def called(received: ReceivedRequest) -> None:
+        await received.result(asked)
+
+    async with scripted_server() as server:
+        for name, handler in {**stateless([ADD]), "tools/call": called}.items():
+            server.on(name, handler)
+        async with Host({"calc": server.url}, elicitation=lambda _, request: shown.append(request)) as host:
+            with pytest.raises((InputRefused, BadAnswer), match=why):
+                await host.call("calc:add", a="x")
+        assert len(server.seen("tools/call")) == 1
+    assert shown == []
+
+
+@pytest.mark.row("26-F9")
+async def test_a_question_without_a_mode_is_a_form_with_the_call_that_it_is_of() -> None:
+    texts: list[str] = []
+    asked = {
+        "resultType": "input_required",
+        "requestState": "s",
+        "inputRequests": {"q": {"method": "elicitation/create", "params": FORM_ALONE}},
+    }
+
+    async def called(received: ReceivedRequest) -> None:
+        answered = received.message["params"].get("inputResponses")
+        done = {"resultType": "complete", "content": [{"type": "text", "text": str(answered)}]}
+        await received.result(asked if answered is None else done)
+
+    def decline(server: str, request: ElicitationRequest) -> bool:
+        texts.append(f"{server}: {request.call_text}")
+        return False
+
+    async with scripted_server() as server:
+        for name, handler in {**stateless([ADD]), "tools/call": called}.items():
+            server.on(name, handler)
+        async with Host({"calc": server.url}, elicitation=decline) as host:
+            assert await host.call("calc:add", a="x") == "{'q': {'action': 'decline'}}"
+    assert texts == ["calc: add(a='x')"]
