@@ -2,8 +2,10 @@
 
 `Listening` is the connection's part: it knows what the readers, the handler and the client want, checks each message of a listen, and settles subscriptions by
 the server's acknowledgement. A process of its own, linked to the connection, decides when to listen again, and owns the requests: when it dies they are
-withdrawn, its crash is reported, and a successor listens again after a pause. A changed wish opens a new listen before the old one is closed. Each time that
-changes may have been missed, the readers get a gap.
+withdrawn, its crash is reported, and a successor listens again after a pause. Each time that changes may have been missed, the readers get a gap.
+
+A changed wish opens a new listen. The former one is heard for a moment longer: over HTTP each has a connection of its own, and an announcement may be on its
+way when the acknowledgement of the new one arrives. What both announce is told once.
 """
 
 from __future__ import annotations
@@ -56,6 +58,12 @@ _ONLY_BY_LISTEN: Final = LIST_CHANGES | {UPDATED, TASK_CHANGED, ACKNOWLEDGED}
 _LASTING: Final = 5.0
 """A listen that lived for so many seconds has not failed when it ends: proxies and servers end streams now and then."""
 _ENDED: Final = "the server has ended it"
+_LINGER: Final = 1.0
+"""Seconds for which a former listen is heard after the acknowledgement of its successor,"""
+_MOST_FORMER: Final = 4
+"""how many such there may be,"""
+_MOST_KEYS: Final = 1024
+"""and how many different things they may announce in that time."""
 _REFUSALS: Final = 8
 """How many refused wishes are remembered."""
 _SLOW: Final = 30.0
@@ -161,7 +169,7 @@ class ListenRequest(InternalRequest):
     honoured: ListenWish | None = None
     """What the server honours; None before its acknowledgement."""
     begun_at = 0.0
-    """When it was sent, and once it is acknowledged, when that was."""
+    """When it was sent; later when it was acknowledged, and then when its successor was."""
 
     def __init__(self, listening: Listening, wish: ListenWish, id: int) -> None:
         """Made by `Listening`."""
@@ -172,6 +180,8 @@ class ListenRequest(InternalRequest):
         loop = listening.connection.node.loop
         super().__init__(loop, id, LISTEN, {"notifications": wish.to_wire()}, ended)
         self.wish = wish
+        self.announced: dict[tuple[str, int], int] = {}
+        """How often it has announced each thing, while there are former listens."""
 
     def own(self, process: Process) -> None:
         """Tie it to the process that keeps it open: it is withdrawn when that ends."""
@@ -210,6 +220,10 @@ class Listening:
         self._handler_wants = handler.wants_list_changes()
         self._opening: ListenRequest | None = None
         """The listen that is not acknowledged yet."""
+        self._former: list[ListenRequest] = []
+        """Listens that have a successor, for as long as they are heard."""
+        self._told: dict[tuple[str, int], int] = {}
+        """How often each thing was told since there are former listens."""
         self._subscribers: dict[PendingRequest, None] = {}
         """Subscriptions that wait for an acknowledgement."""
         self._refused: dict[ListenWish, BaseException] = {}
@@ -365,8 +379,10 @@ class Listening:
                 told = f"the server acknowledged the listen {id!r}, and not {id}: it has to repeat the id with its type"
                 self._end(self._opening, wire, BadAnswer(told))
             return None
-        # Until the new listen is acknowledged the old one speaks, and afterwards only the new one: no change is told by both.
-        if listen is None or listen is not (self.current or self._opening) or not listen.wish.covers(method, params):
+        # Before its acknowledgement a listen counts only if no other one speaks.
+        if listen is None or (listen is self._opening and self.current is not None):
+            return None
+        if not listen.wish.covers(method, params) or (self._former and self._is_told(listen, method, params)):
             return None
         rest = {name: value for name, value in meta.items() if name != SUBSCRIPTION_ID_KEY}
         own = {name: value for name, value in params.items() if name != "_meta"}
@@ -374,10 +390,39 @@ class Listening:
 
     def _find(self, wire: ClientWire, id: object) -> ListenRequest | None:
         if type(id) is int:
-            for listen in (self.current, self._opening):
+            for listen in (self.current, self._opening, *self._former):
                 if listen is not None and listen.id == id and listen.wire == wire.pid:
                     return listen
         return None
+
+    def _is_told(self, listen: ListenRequest, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether another listen has told this change: of the announcements of one thing, as many are told as the listen with the most has had."""
+        about = params.get("taskId" if method == TASK_CHANGED else "uri")
+        key = method, hash(about) if isinstance(about, str) else 0  # a server may name any resource, of any length
+        count = listen.announced[key] = listen.announced.get(key, 0) + 1
+        if count <= self._told.get(key, 0):
+            return True
+        self._told[key] = count
+        if len(self._told) > _MOST_KEYS:
+            self._end_former(len(self._former))
+        return False
+
+    def _end_former(self, count: int) -> None:
+        """Close so many former listens, the oldest ones. With the last one it ends that two are compared."""
+        closed, self._former = self._former[:count], self._former[count:]
+        for listen in closed:
+            listen.cancel("another listen has taken its place")
+        if closed and not self._former:
+            self._stop_comparing()
+
+    def _stop_comparing(self) -> None:
+        current, told = self.current, self._told
+        if current is not None:
+            # Where a former listen has announced more of something, an announcement of the present one may have been taken for an earlier change.
+            if any(count < told.get(key, 0) for key, count in current.announced.items()):
+                self._tell_gap()
+            current.announced.clear()
+        told.clear()
 
     def _on_cancelled(self, wire: ClientWire, id: object) -> None:
         """The server has ended a listen. It ends no other request this way."""
@@ -400,7 +445,10 @@ class Listening:
         self._missing = lists | uris
         self._line.readers.granted -= uris
         if former is not None:
-            former.cancel("another listen has taken its place")
+            former.begun_at = self._now
+            self._former.append(former)
+            self._end_former(max(0, len(self._former) - _MOST_FORMER))
+        listen.announced = dict(self._told)
         if self._may_have_missed:
             self._tell_gap()
         self._settle_subscribers()
@@ -447,6 +495,14 @@ class Listening:
             if self._now - listen.begun_at >= _LASTING:
                 self._failures = 0
             self._pause(error)
+        elif listen in self._former:
+            self._former.remove(listen)
+            if error is not None and self._requests.wire is not None:
+                self._may_have_missed = True
+            if not self._former:
+                self._stop_comparing()
+            if self._may_have_missed and self.current is not None:
+                self._tell_gap()
         self._changed.wake()
 
     def _on_failure(self, wish: ListenWish, error: BaseException | None) -> None:
@@ -502,7 +558,7 @@ class Listening:
 
     def _close_all(self, reason: str) -> None:
         """Withdraw all listens."""
-        for listen in (self._opening, self.current):
+        for listen in (self._opening, self.current, *self._former):
             if listen is not None:
                 listen.cancel(reason)
 
@@ -517,7 +573,16 @@ class Listening:
             await self._changed.wait(self._advance())
 
     def _advance(self) -> float | None:
-        """Take the next step that is due. Returns the seconds until another one is, or None where an event has to come first."""
+        """Take the steps that are due. Returns the seconds until another one is, or None where an event has to come first."""
+        over = self._now - _LINGER
+        self._end_former(sum(former.begun_at <= over for former in self._former))
+        left = self._take_step()
+        if not self._former:
+            return left
+        lingers = self._former[0].begun_at - over
+        return lingers if left is None else min(left, lingers)
+
+    def _take_step(self) -> float | None:
         wish = self.wish()
         if wish is None:
             return None
@@ -527,12 +592,13 @@ class Listening:
             if left > 0:
                 return left
             opening.expire(self._patience)
-            return self._advance()
+            return self._take_step()
         if not wish:
             self._may_have_missed = False
             if current is not None:
                 self.current = None
                 current.cancel("nothing is listened to any more")
+                self._end_former(len(self._former))
             return None
         here = self._requests.wire
         assert here is not None

@@ -268,7 +268,7 @@ async def test_only_messages_with_the_exact_id_and_of_kinds_that_were_asked_for_
     async with playing(script.stage, handler=handler) as (line, _), line.listen() as news, line.subscribe("a:1"):
         id = script.listens[-1].id
         assert isinstance(id, int)
-        await settled(line)
+        await script.wire.hears(CANCELLED)
         for wrong in (str(id), float(id), True, id + 1, script.listens[0].id, None, [id], {"id": id}):
             script.change(TOOLS, wrong)
         script.change("notifications/progress", id, progressToken=1, progress=1)
@@ -333,6 +333,68 @@ async def test_a_changed_wish_opens_the_new_listen_before_the_old_one_is_closed_
         await settled(line)
         assert await line.request("ping") is not None
         assert not news._queue
+
+
+@pytest.mark.row("26-L5", "26-L7")
+async def test_what_a_former_listen_announces_late_is_told_and_what_both_announce_is_told_once() -> None:
+    script = ListenScript()
+    async with playing(script.stage) as (line, _), line.subscribe("a:1") as one, line.subscribe("a:2") as other:
+        old, new = (each.id for each in script.listens)
+        for uri, said in {"a:1": (old,), "a:2": (new, new)}.items():
+            for id in said:
+                script.change(UPDATED, id, uri=uri)
+        script.change(UPDATED, new, uri="a:1")  # the same as on the other one, or the next: that comes there as well
+        script.change(UPDATED, old, uri="a:1")
+        script.change(UPDATED, new, uri="a:1")
+        await line.request("ping")
+        assert len(one._queue) == 2
+        assert len(other._queue) == 2
+        before = now()
+        await script.wire.hears(CANCELLED)
+        assert now() - before == pytest.approx(1.0)
+        assert script.cancelled == [old]
+        for id in (old, new, new):
+            script.change(UPDATED, id, uri="a:1")
+        assert [told.gap for told in await take(one, 4)] == [False] * 4
+        await line.request("ping")
+        assert not one._queue
+
+
+async def test_a_former_listen_that_has_announced_more_leaves_a_gap_and_so_does_one_that_breaks() -> None:
+    script = ListenScript()
+    async with playing(script.stage) as (line, _), line.subscribe("a:1") as one, line.subscribe("a:2") as other:
+        old, new = (each.id for each in script.listens)
+        script.change(UPDATED, old, uri="a:1")
+        script.change(UPDATED, old, uri="a:1")
+        script.change(UPDATED, new, uri="a:1")
+        await script.wire.hears(CANCELLED)
+        await line.request("ping")
+        assert [told.gap for told in await take(one, 3)] == [False, False, True]
+        assert [told.gap for told in await take(other, 1)] == [True]
+
+        async with line.subscribe("a:3"):
+            script.wire.answer(script.listens[1], ConnectionLost("cut"))
+            await line.request("ping")
+            assert [told.gap for told in await take(one, 1)] == [True]
+            assert len(script.listens) == 3
+
+
+async def test_former_listens_are_bounded_in_number_and_in_what_they_may_announce() -> None:
+    script = ListenScript()
+    async with playing(script.stage) as (line, _), AsyncExitStack() as readers:
+        for number in range(10):
+            await readers.enter_async_context(line.subscribe(f"a:{number}"))
+        await line.request("ping")
+        before = now()
+        assert script.cancelled == [each.id for each in script.listens[:5]]
+        for number in range(3000):
+            script.change(UPDATED, script.listens[-1].id, uri=f"a:{number}")
+        await line.request("ping")
+        await line.request("ping")
+        assert now() == before
+        assert script.cancelled == [each.id for each in script.listens[:9]]
+        listening = (await get_state(line.pid))["listening"]
+        assert (listening._told, listening.current.announced) == ({}, {})
 
 
 @pytest.mark.row("26-L6")
@@ -420,7 +482,6 @@ async def test_a_listen_that_ends_at_once_again_and_again_is_opened_ever_more_se
         script.answers.clear()
         await script.listen(len(script.listens) + 1)
         await asyncio.sleep(10)
-        script.change(ACKNOWLEDGED, 0)
         before = now()
         script.wire.say(JsonRpcNotification(CANCELLED, {"requestId": script.listens[-1].id}))
         await script.listen(len(script.listens) + 1)
