@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from greenroom import Pool, Server, Settings
+from greenroom import Pool, ResponseCache, Server, Settings
 from greenroom.actors import exchange_table
 from greenroom.actors.elicitation.bridge import LIMIT
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
@@ -46,6 +46,7 @@ FIGURES = {
     "Password hashes": (basic.HASHES_AT_ONCE, basic.MOST_QUEUED),
     "Introspection requests": (jwks_and_introspection.REQUESTS_AT_ONCE,),
     "A gateway's connections": (MOUNTED,),
+    "Lists and resources": (ResponseCache().max_entries, ResponseCache().max_bytes // _MIB),
     "Requests at one upstream server": (UPSTREAM["concurrent"].default, UPSTREAM["queue"].default),
     "Questions for the user": (LIMIT,),
     "Stored answers": (MOST_FILES,),
