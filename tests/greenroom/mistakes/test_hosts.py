@@ -222,6 +222,11 @@ NOT_OPEN: dict[str, Callable[[Host], Any]] = {
     "pin_report": lambda host: host.pin_report(),
     "its server": lambda host: host.server("up").call("forecast", city="Oslo"),
     "its mentions": lambda host: host.mentions.read("@up:note://one"),
+    "its apps": lambda host: host.apps.open("up:forecast"),
+    "the URI of an app": lambda host: host.apps.uri_of("up:forecast"),
+    "the document of an app": lambda host: host.apps.read("up", "ui://up/board"),
+    "its skills": lambda host: host.skills.list(),
+    "one skill": lambda host: host.skills.get("up", "skill://a/SKILL.md"),
 }
 
 
