@@ -196,7 +196,10 @@ class Line(Protocol):
         ...
 
     def listen(self, *methods: str) -> Updates:
-        """Notifications of these methods, or of all."""
+        """Notifications of these methods, or of all.
+
+        In the stateless era a server announces changes of its lists only when it is asked: entering the block waits for its acknowledgement.
+        """
         ...
 
     def watch(self) -> AsyncIterator[Status]:

@@ -11,12 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from greenroom import Client, ClientError, ClientSettings
+from greenroom import Client, ClientError, ClientSettings, PeerError
 from greenroom.actors.client.interfaces import ServerNotification
 from greenroom.supervision import Backoff
 from greenroom.transports import HttpRoute, HttpSettings
 
 from .listen_program import make_server
+from .listen_script import EVERYTHING, ListenScript
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -139,3 +140,24 @@ async def test_listens_take_none_of_the_connections_of_calls() -> None:
             async with client.subscribe("test://b") as others:
                 await client.call("touch", uri="test://b")
                 assert await take(others, 1) == [ServerNotification(UPDATED, {"uri": "test://b"})]
+
+
+@pytest.mark.row("26-M20")
+async def test_a_client_sends_no_method_that_the_revision_does_not_have() -> None:
+    script = ListenScript({**EVERYTHING, "logging": {}, "completions": {}})
+    async with Client(script.stage, roots=["file:///here"], on_notification=print) as client:
+        await client.ping()
+        await client.set_log_level("info")
+        await client.notify_roots_list_changed()
+        async with client.subscribe("test://a"), client.listen():
+            await client.call_tool("any")
+            with suppress(ClientError, PeerError):
+                await client.request("tools/list")
+        await script.wire.hears("notifications/cancelled")
+    assert {getattr(each, "method", "a response") for each in script.wire.heard} == {
+        "server/discover",
+        "subscriptions/listen",
+        "tools/call",
+        "tools/list",
+        "notifications/cancelled",
+    }
