@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import signal
+import sys
 import tempfile
 from importlib import import_module
 from itertools import count
@@ -87,6 +88,9 @@ def state_folders() -> Generator[Path]:
 def _own_state_folder(state_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a program remembers of a server at some port must not reach the test that gets this port next, and nothing is written to the user's own folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(state_folders / str(next(_numbers))))
+    verdicts = sys.modules.get("greenroom.actors.client.era_verdicts")
+    if verdicts is not None:
+        verdicts.PROCESS_VERDICTS.clear()
 
 
 @pytest.fixture(scope="session")

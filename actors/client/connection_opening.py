@@ -16,7 +16,7 @@ from greenroom.protocol.jsonrpc import encode_notification, encode_request
 from greenroom.transports.client.errors import ConnectFailed, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
-from .errors import InitFailed
+from .errors import InitFailed, InitTimeout
 from .handshake import (
     DISCOVER,
     INITIALIZE,
@@ -229,14 +229,14 @@ class ConnectionOpening:
             self.forget()
 
     def on_failure(self, cause: Exception) -> bool:
-        """The attempt has failed. Returns whether that is only the end of a process that died of the probe.
+        """The attempt has failed. Returns whether that is only a process that has died of the probe, or answers nothing after it.
 
         Then the next process gets the handshake, and it is no failed attempt.
         """
         sent, self._sent = self._sent, None
-        if sent is None or len(self._asked) > 1:
+        if sent is None or (len(self._asked) > 1 and not isinstance(cause, InitTimeout)):
             return False
-        if sent.method == INITIALIZE:
+        if len(self._asked) == 1 and sent.method == INITIALIZE:
             self.doubt(cause)
             return False
         assert self._wire is not None

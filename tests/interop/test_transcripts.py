@@ -36,7 +36,7 @@ def test_the_client_of_the_official_sdk_hears_from_us_what_it_accepted() -> None
 def test_our_client_asks_the_server_of_the_official_sdk_what_it_answered() -> None:
     async def call() -> list[Any]:
         player = Command(sys.executable, "-S", transcripts.PLAYER, str(transcripts.WE_CALL_THE_SDK))
-        async with Client(player) as client:
+        async with Client(player, mode="legacy") as client:
             return await transcripts.our_part(client)
 
     *heard, greeting = asyncio.run(asyncio.wait_for(call(), WAIT))

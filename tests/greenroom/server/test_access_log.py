@@ -88,7 +88,7 @@ def short(data: dict[str, Any]) -> tuple[Any, ...]:
 
 
 async def test_each_call_is_a_line_with_its_outcome(lines: Callable[[], list[dict[str, Any]]]) -> None:
-    async with Client(made(Settings(call_timeout=3))) as client:
+    async with Client(made(Settings(call_timeout=3)), mode="legacy") as client:
         await client.call_tool("echo", {"text": "secret"})
         await client.call_tool("fail")
         with pytest.raises(PeerError):
@@ -124,7 +124,7 @@ async def test_each_call_is_a_line_with_its_outcome(lines: Callable[[], list[dic
 async def test_a_task_has_a_line_when_it_begins_and_one_when_it_ends(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    async with Client(made()) as client:
+    async with Client(made(), mode="legacy") as client:
         task = (await client.call_tool("work", task=True)).task
         assert task is not None
         await client.tasks_result(task)
@@ -135,7 +135,7 @@ async def test_a_task_has_a_line_when_it_begins_and_one_when_it_ends(
 
 async def test_a_call_that_is_lost_with_its_session_has_a_line(lines: Callable[[], list[dict[str, Any]]]) -> None:
     server = made()
-    async with server.started() as company, Client(server) as client:
+    async with server.started() as company, Client(server, mode="legacy") as client:
         call = client.start_tool("wait")
         await client.ping()
         (card,) = await company.peers.all()
@@ -276,7 +276,7 @@ async def test_a_refusal_by_a_callers_limit_is_one_log_line(
     lines: Callable[[], list[dict[str, Any]]],
 ) -> None:
     server = made(Settings(max_sessions=1, max_in_flight=1))
-    async with over_http(server) as http, Client(server) as client:
+    async with over_http(server) as http, Client(server, mode="legacy") as client:
         call = client.start_tool("wait")
         with pytest.raises(PeerError, match="Too many requests") as refused:
             await client.call_tool("echo")
@@ -363,7 +363,7 @@ async def test_a_disabled_access_log_formats_nothing(
     async with over_http(made()) as http:
         await http.put("/mcp")
         assert (await http.post("/mcp", json=HELLO, headers=BOTH)).status_code == 200
-    async with Client(made()) as client:
+    async with Client(made(), mode="legacy") as client:
         await client.call_tool("echo")
     assert not [each for each in caplog.records if each.name == "greenroom.access"]
 

@@ -77,7 +77,9 @@ async def test_the_around_hook_changes_results_and_sees_failures() -> None:
         return {**result, "_meta": {"by": f"{method} {ctx.name}"}}
 
     async with Client(shop(around)) as client:
-        assert (await client.call_tool("add", {"a": 1})).meta == {"by": "tools/call add"}
+        meta = (await client.call_tool("add", {"a": 1})).meta
+        assert meta is not None
+        assert meta["by"] == "tools/call add"
         with pytest.raises(ToolFailed, match="closed"):
             await client.call("fail")
     assert heard == ["closed"]

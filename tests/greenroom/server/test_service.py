@@ -324,7 +324,7 @@ async def test_hooks_work_beside_the_methods_of_the_class() -> None:
         return await proceed()
 
     server = Shop.server("tea", hooks=Hooks(around=around, level=lambda level, facts: seen.append(level)))
-    async with Client(server) as client:
+    async with Client(server, mode="legacy") as client:
         assert (await client.call("sell"), await client.call("buy")) == ("['tea']", "buy is done")
         await client.set_log_level("error")
     assert seen == ["tools/call sell", "tools/call buy", "error"]

@@ -96,7 +96,7 @@ async def test_an_error_of_a_hook_is_shown_once_with_its_cause(caplog: pytest.Lo
 
     hooked = Server("hooked", hooks=Hooks(init=init))
     with pytest.raises(InitFailed):
-        async with Client(hooked):
+        async with Client(hooked, mode="legacy"):
             pass
     text = one(caplog)
     assert text.index("ValueError: in a hook") < text.index("direct cause") < text.index("LookupError: wrapped")

@@ -10,7 +10,7 @@ import time
 import pytest
 from tests.connections import start_connection
 
-from greenroom import Client
+from greenroom import Client, ClientSettings
 from greenroom.actors.client.errors import RequestLost
 from greenroom.transports.client.errors import ProcessDied
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.greenroom(clock="real")
 
 @pytest.mark.row("CT-11")
 async def test_a_kill_during_a_call_is_reported_at_once_and_the_next_call_works() -> None:
-    line = await start_connection(misbehaving_server())
+    line = await start_connection(misbehaving_server(), ClientSettings(mode="legacy"))
     await line.ready()
     took: list[float] = []
     back: list[float] = []
@@ -45,5 +45,5 @@ async def test_a_kill_during_a_call_is_reported_at_once_and_the_next_call_works(
 
 @pytest.mark.row("CT-10")
 async def test_a_list_serves_as_a_client_target() -> None:
-    async with Client(list(misbehaving_server().words)) as client:
+    async with Client(list(misbehaving_server().words), mode="legacy") as client:
         assert client.server_info["name"] == "misbehaving"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.connections import start_connection
 
-from greenroom import HttpConfig
+from greenroom import ClientSettings, HttpConfig
 from greenroom.actors.client.errors import RequestLost, RequestTimeout
 from greenroom.supervision import kill, which_children
 from greenroom.transports.client.http_route import HttpRoute
@@ -34,7 +34,9 @@ async def call(line: Line, **options: Any) -> str:
 async def test_a_lost_session_is_started_anew_unnoticed() -> None:
     server = company()
     async with server.started() as running:
-        line = await start_connection(HttpRoute(await server.listen(config=HttpConfig(port=0))))
+        line = await start_connection(
+            HttpRoute(await server.listen(config=HttpConfig(port=0))), ClientSettings(mode="legacy")
+        )
         await line.ready()
         assert await call(line) == "hello"
         for session in await which_children(running.sessions):

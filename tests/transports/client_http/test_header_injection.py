@@ -31,7 +31,7 @@ TEXT = st.one_of(
 def head(session: str = "", credentials: dict[str, str] | None = None, url: str = URL) -> list[tuple[str, str]]:
     """The headers of a request as an independent parser finds them, without those of every request."""
     address = HttpRoute(url).address
-    received: Any = SimpleNamespace(method="POST", address=address, frame=b"{}")
+    received: Any = SimpleNamespace(method="POST", address=address, frame=b"{}", mirrored=())
     pool = object.__new__(HttpConnectionPool)
     pool._head = (None, (), "")  # as before the first request
     received.headers = request_headers((), credentials or {}, login=address.login, session=session)
