@@ -57,6 +57,10 @@ class Upstairs(Stage):
         """Say that a list has changed."""
         self.wire.say(JsonRpcNotification(f"notifications/{what}/list_changed", {}))
 
+    def updated(self, uri: str) -> None:
+        """Say that a resource has changed."""
+        self.wire.say(JsonRpcNotification("notifications/resources/updated", {"uri": uri}))
+
 
 def spec(route: Stage, **changes: Any) -> UpstreamSpec:
     """Waits that a test can foretell."""

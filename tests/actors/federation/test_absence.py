@@ -82,7 +82,9 @@ async def test_a_call_waits_for_a_first_start_no_longer_than_its_deadline() -> N
 async def test_a_call_that_waits_fails_when_the_attempt_does() -> None:
     stage = Upstairs()
     stage.answers["initialize"] = SILENCE
-    async with federated({"git": spec(stage, settings=ClientSettings(init_timeout=2.0, backoff=STEADY))}) as federation:
+    async with federated(
+        {"git": spec(stage, settings=ClientSettings(mode="legacy", init_timeout=2.0, backoff=STEADY))}
+    ) as federation:
         with pytest.raises(Unavailable) as refused:
             await call(federation, "git")
         assert now() == 2.0
@@ -253,7 +255,9 @@ async def test_a_server_that_does_not_start_costs_the_first_catalogue_its_patien
 async def test_the_next_catalogue_waits_for_a_manual_retry() -> None:
     mute = Upstairs()
     mute.answers["initialize"] = SILENCE
-    async with hosted(mute=spec(mute, settings=ClientSettings(init_timeout=8.0, backoff=STEADY))) as host:
+    async with hosted(
+        mute=spec(mute, settings=ClientSettings(mode="legacy", init_timeout=8.0, backoff=STEADY))
+    ) as host:
         assert not await host.to_openai()
         assert now() == 5.0
         await reaches(host.federation, "mute", UpstreamState.DEGRADED)

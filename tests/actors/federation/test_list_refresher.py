@@ -12,7 +12,6 @@ from greenroom.actors.client.errors import ClientError, TooManyPages, Unavailabl
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
 from .fake_upstreams import Upstairs, all_ready, federated, none_leaving, reaches, spec
@@ -156,12 +155,12 @@ async def test_updates_pass_a_gap_when_a_server_is_replaced() -> None:
         assert line is not None
         async with line.subscribe("a:1") as updates:
             reader = aiter(updates)
-            old.wire.say(JsonRpcNotification("notifications/resources/updated", {"uri": "a:1"}))
+            old.updated("a:1")
             assert not (await anext(reader)).gap
             await federation.replace("git", spec(new))
             assert (await anext(reader)).gap
             assert new.asked("resources/subscribe")
-            new.wire.say(JsonRpcNotification("notifications/resources/updated", {"uri": "a:1"}))
+            new.updated("a:1")
             assert (await anext(reader)).params == {"uri": "a:1"}
         await asyncio.sleep(0.1)
         assert new.asked("resources/unsubscribe")

@@ -14,7 +14,6 @@ from greenroom.actors.client.settings import ClientSettings
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.supervision import kill, wait_down, whereis
 from greenroom.supervision.testing import kill as kill_and_wait
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
@@ -293,11 +292,14 @@ async def test_readers_of_a_parked_upstream_receive_updates_again_after_its_retu
             await reaches(federation, "git", UpstreamState.READY, within=60.0)
             async with asyncio.timeout(1.0):
                 assert (await soonest).gap
-            stage.wire.say(JsonRpcNotification("notifications/resources/updated", {"uri": "a:1"}))
+            if kind == "listen":
+                stage.changed("prompts")
+            else:
+                stage.updated("a:1")
             async with asyncio.timeout(1.0):
                 while (told := await anext(reading)).gap:
                     pass
-            assert told.params == {"uri": "a:1"}
+            assert told.params == ({} if kind == "listen" else {"uri": "a:1"})
 
 
 class _FailsOnce:
