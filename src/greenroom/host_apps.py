@@ -207,7 +207,7 @@ def read_view(meta: Mapping[str, Any] | None) -> tuple[AppView, list[str]]:
         if member(permissions, "ui.permissions.", name, "an object", is_object) is not None
     )
     domain: str | None = member(ui, "ui.", "domain", "the name of a host", is_app_domain)
-    border: bool | None = member(ui, "ui.", "prefersBorder", "true or false", lambda value: isinstance(value, bool))
+    border: bool | None = member(ui, "ui.", "prefersBorder", "true or false", _is_bool)
     found: dict[str, tuple[str, ...]] = {}
     for name, wire in CSP_MEMBERS.items():
         listed: Any = member(csp or {}, "ui.csp.", wire, "a list of origins", is_array) or ()
@@ -222,6 +222,10 @@ def read_view(meta: Mapping[str, Any] | None) -> tuple[AppView, list[str]]:
         csp=None if csp is None else AppCsp(**found), permissions=granted, domain=domain, prefers_border=border
     )
     return view, left_out
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
 
 
 def _short(value: object) -> str:

@@ -230,7 +230,7 @@ async def test_after_a_call_was_given_up_no_call_is_certain() -> None:
         ({"elicitation", "url_elicitation"}, {"mode": None}, "declares no elicitation of the mode None"),
         ({"url_elicitation"}, {"mode": "url", "url": "javascript:alert(1)"}, "must be an http(s) URL"),
         ({"url_elicitation"}, {"mode": "url"}, "must be an http(s) URL"),
-        (set(), {}, "elicitation/create"),
+        (set[str](), {}, "elicitation/create"),
     ],
 )
 async def test_a_question_of_a_mode_that_was_not_declared_is_refused_and_not_shown(
@@ -242,10 +242,13 @@ async def test_a_question_of_a_mode_that_was_not_declared_is_refused_and_not_sho
     async def may_ask(message: str, _: object) -> None:
         asked.append(message)
 
-    given: dict[str, Any] = {
-        "elicitation": lambda request: shown.append("form"),
-        "url_elicitation": lambda request: shown.append("page"),
-    }
+    def form(_: ElicitationRequest) -> None:
+        shown.append("form")
+
+    def page(_: UrlElicitationRequest) -> None:
+        shown.append("page")
+
+    given: dict[str, Any] = {"elicitation": form, "url_elicitation": page}
     handler = CallbackHandler(**{name: given[name] for name in functions}, allowed=may_ask)
     question = {"message": "Who?", "requestedSchema": FORM, **params}
     if outcome in ("form", "page"):

@@ -121,8 +121,11 @@ async def test_what_may_mislead_about_a_page_is_shown_before_the_user_is_asked(
         asked.append(f"{question} {capsys.readouterr().err}")
         return False
 
+    def begin(self: TerminalInput) -> None:
+        """A test's input has nothing to discard."""
+
     monkeypatch.setattr(TerminalInput, "confirmed", confirmed)
-    monkeypatch.setattr(TerminalInput, "begin", lambda _: None)
+    monkeypatch.setattr(TerminalInput, "begin", begin)
     async with one.open():
         assert (await bridge.page("git", replace(PAGE, url="http://xn--bx-yia.example/"))).action == "decline"
     (seen,) = asked
