@@ -518,6 +518,8 @@ class ServerConnection(GenStatem[Phase]):
     def _on_welcome(self, welcome: ServerWelcome) -> None:
         """The server has said what it is: the connection is ready."""
         line = self.line
+        if line.cache is not None and line.generation:
+            line.cache.forget()  # changes may have been missed, and a program may be another one by now
         line.welcome = welcome
         line.generation += 1
         self.requests.wire = self._wire

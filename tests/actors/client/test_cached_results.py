@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Cache, Client, ConfigError, ResponseCache, Server, SyncClient
+from greenroom import BadAnswer, Cache, Client, Command, ConfigError, ResponseCache, Server, SyncClient
 from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.connection_line import ConnectionLine
 from greenroom.actors.client.errors import ClientClosed, RequestLost, RequestTimeout
@@ -29,6 +30,7 @@ from .fake_server import SILENCE, After, Stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
 
     from greenroom.protocol.jsonrpc import JsonRpcRequest
 
@@ -46,9 +48,9 @@ def counting(ttl: float = 60_000, scope: str = "private", **members: Any) -> Any
     return lambda _: hinted(ttl, scope, n=next(numbers), **members)
 
 
-def modern_stage(**capabilities: Any) -> Stage:
+def modern_stage(stage: Stage | None = None, **capabilities: Any) -> Stage:
     """A fake server of the stateless era."""
-    stage = Stage()
+    stage = stage or Stage()
     lists = {"tools": {"listChanged": True}, "resources": {"listChanged": True, "subscribe": True}, "prompts": {}}
     declared = capabilities or lists
     stage.answers["server/discover"] = hinted(0, supportedVersions=[MODERN], capabilities=declared)
@@ -342,6 +344,56 @@ def test_lines_over_http_share_private_results_only_with_the_same_login() -> Non
     assert authorization(personal, "1", "ada") is None  # a login that was taken back ends with the next request
 
 
+# --- what is learnt from a page that was not fetched by this line
+
+MIRRORED = {"type": "object", "properties": {"area": {"type": "string", "x-mcp-header": "Area"}}}
+COUNTS = {"name": "count", "inputSchema": {"type": "object"}, "outputSchema": {"type": "integer"}}
+PAINTS = {"name": "paint", "inputSchema": MIRRORED}
+BAD = {"name": "bad", "inputSchema": {"type": "object", "properties": {"a": {"type": "number", "x-mcp-header": "A"}}}}
+
+
+class HttpStage(Stage):
+    """A fake server at a URL, to which all clients come without a login."""
+
+    endpoint = "https://books.example/mcp"
+    authorization = "anonymous"
+
+
+def listing_stage(*tools: dict[str, Any]) -> Stage:
+    stage = modern_stage(HttpStage())
+    stage.is_http = True
+    stage.answers["tools/list"] = lambda _: hinted(60_000, "public", tools=[dict(tool) for tool in tools])
+    stage.answers["tools/call"] = {"resultType": "complete", "content": [], "structuredContent": "seven"}
+    return stage
+
+
+@pytest.mark.row("26-P4")
+async def test_headers_and_result_types_are_learnt_from_a_page_that_another_client_has_fetched() -> None:
+    stage, cache = listing_stage(COUNTS, PAINTS, BAD), ResponseCache()
+    async with Client(stage, cache=cache) as one:
+        assert [tool.name for tool in await one.list_tools()] == ["count", "paint"]
+    async with Client(stage, cache=cache) as other:
+        assert [tool.name for tool in await other.list_tools()] == ["count", "paint"]
+        await other.call_tool("paint", {"area": "north"})
+        with pytest.raises(BadAnswer, match="output schema"):
+            await other.call("count")
+    assert len(stage.asked("tools/list")) == 1
+    painted = stage.asked("tools/call")[0]
+    assert ("mcp-param-area", "north") in {(name.lower(), value) for name, value in stage.wires[1].mirrored[painted.id]}
+
+
+@pytest.mark.row("26-P8")
+async def test_a_list_whose_headers_were_wrong_is_not_given_again() -> None:
+    stage = listing_stage({**PAINTS, "inputSchema": {"type": "object"}})
+    async with Client(stage) as client:
+        await client.list_tools()
+        stage.answers["tools/list"] = hinted(60_000, "public", tools=[PAINTS])
+        answers = iter([PeerError(-32020, "Mcp-Param-Area is missing"), {"resultType": "complete", "content": []}])
+        stage.answers["tools/call"] = lambda _: next(answers)
+        await client.call_tool("paint", {"area": "north"})
+        assert [tool.input_schema for tool in await client.list_tools()] == [MIRRORED]
+
+
 # --- clients
 
 
@@ -396,3 +448,52 @@ def test_a_script_has_a_cache_too(server: Server) -> None:
         assert [tool.name for tool in client.list_tools()] == ["lend"]
         assert client._client.cache is not None
         assert client._client.cache.count == 1
+
+
+@pytest.mark.row("26-C5")
+async def test_a_client_over_http_lists_a_changed_tool_at_once(server: Server) -> None:
+    async with server.started():
+        url = await server.listen(port=0)
+        async with Client(url) as client, client.listen("notifications/tools/list_changed") as updates:
+            assert [tool.name for tool in await client.list_tools()] == ["lend"]
+
+            @server.tool
+            def give_back(title: str) -> str:
+                return title
+
+            await anext(aiter(updates))
+            assert [tool.name for tool in await client.list_tools()] == ["give_back", "lend"]
+            assert len(client.cached()) == 1
+
+
+PROGRAM = """
+import os, sys
+from greenroom import Cache, Server
+
+server = Server("books", cache=Cache(60))
+
+@server.resource("book://count", cache=Cache(60))
+def count() -> str:
+    with open(sys.argv[1], "a") as file:
+        file.write("x")
+    with open(sys.argv[1]) as file:
+        return file.read()
+
+@server.tool
+def crash() -> str:
+    os._exit(3)
+
+server.run()
+"""
+
+
+@pytest.mark.row("26-C5")
+async def test_a_program_that_was_started_again_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "books.py").write_text(PROGRAM)
+    async with Client(Command(sys.executable, "books.py", "count", cwd=tmp_path)) as client:
+        texts = [(await client.read_resource("book://count")).text for _ in range(2)]
+        with pytest.raises(RequestLost):
+            await client.call("crash")
+        await client.line.ready()
+        assert texts == ["x", "x"]
+        assert (await client.read_resource("book://count")).text == "xx"
