@@ -88,13 +88,13 @@ async def test_a_function_may_make_the_message(system: Any) -> None:
         return theirs.Add(n, n)
 
     reply = await outcome(system, {"n": 4}, request=twice, reply=value)
-    assert (reply.is_error, reply.structured_content) == (False, 8)
+    assert (reply.is_error, reply.data) == (False, 8)
 
 
 async def test_an_actor_that_is_there_already_is_asked_by_its_address(system: Any) -> None:
     address = system.createActor(CALCULATOR)
     reply = await outcome(system, {"a": 1, "b": 1}, actor=address, request=theirs.Add, reply=value)
-    assert reply.structured_content == 2
+    assert reply.data == 2
 
 
 async def test_an_exception_of_the_actor_is_a_tool_error_with_its_reason(system: Any) -> None:
