@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import PeerError
-from greenroom.protocol.jsonrpc import encode_notification, encode_request
+from greenroom.protocol.jsonrpc import encode, encode_notification, encode_request
 from greenroom.transports.client.errors import ConnectFailed, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
@@ -70,6 +70,8 @@ class ConnectionOpening:
                 self._initialize_params["capabilities"], tasks=settings.follow_tasks, extensions=extensions_of(route)
             ),
         )
+        if line.cache is not None:
+            line.cache.declared = encode(self.envelope.capabilities)
         self._endpoint = endpoint_of(route)
         self.may_discover = settings.may_discover and not getattr(route, "old", False)
         self.may_change = self.may_discover and settings.may_initialize
@@ -205,6 +207,8 @@ class ConnectionOpening:
         if line.settings.mode == AUTO:  # elsewhere the settings have decided, which says nothing of what else it speaks
             line.era = welcome.version
             line.verdicts.learn(self._endpoint, welcome.version)
+        if line.cache is not None and line.generation:
+            line.cache.forget()  # changes may have been missed, and a program may be another one by now
         evidence, self._refusal = self._evidence, ""
         self._succeed(replace(welcome, evidence=evidence))
 

@@ -16,7 +16,6 @@ from greenroom.protocol.jsonrpc import (
     JsonRpcNotification,
     JsonRpcRequest,
     JsonRpcResponse,
-    encode,
     encode_notification,
     encode_result,
 )
@@ -140,8 +139,6 @@ class ServerConnection(GenStatem[Phase]):
         self.opening = ConnectionOpening(
             line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
         )
-        if line.cache is not None:
-            line.cache.declared = encode(self.opening.envelope.capabilities)
         self._wire: ClientWire | None = None
         """The wire in use, or in its handshake."""
         self._wires: dict[Pid, ClientWire] = {}
@@ -518,8 +515,6 @@ class ServerConnection(GenStatem[Phase]):
     def _on_welcome(self, welcome: ServerWelcome) -> None:
         """The server has said what it is: the connection is ready."""
         line = self.line
-        if line.cache is not None and line.generation:
-            line.cache.forget()  # changes may have been missed, and a program may be another one by now
         line.welcome = welcome
         line.generation += 1
         self.requests.wire = self._wire
