@@ -39,6 +39,7 @@ def test_each_family_of_readers_is_there() -> None:
         "proofs",
         "uris",
         "names",
+        "updates",
         "mentions",
         "schemas",
         "checks",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.fuzz.linearity import Reader
 
+from greenroom.actors.client.response_cache import ResponseCache, cache_key
 from greenroom.actors.consent import rules as globs
 from greenroom.actors.mentions import mention_reader as grammar
 from greenroom.protocol import pagination
@@ -58,6 +59,15 @@ def _names(text: str) -> None:
     http_checks.accepted_types(text)
 
 
+def _updates(text: str) -> None:
+    cache = ResponseCache()
+    for uri in (text, "a://", "https://a"):
+        key = cache_key("server", b"", "resources/read", {"uri": uri})
+        if key is not None:
+            cache.fetch(key, "ada").settle({"ttlMs": 1000, "contents": []}, None, "ada", 0.0)
+    cache.on_notification("server", "notifications/resources/updated", {"uri": text})
+
+
 def _mentions(text: str) -> None:
     for each in grammar.mentions(text):
         grammar.words_after(text, each.end, 8)
@@ -99,5 +109,6 @@ READERS = (
         "uris", _uris, _URIS, sizes=(256, 1024, 4096, 8192), moves=0.08
     ),  # 14.8 and 16.1 million for 4 KiB of slashes
     Reader("names", _names, _TEXTS),
+    Reader("updates", _updates, _URIS),
     Reader("mentions", _mentions, _TEXTS),
 )
