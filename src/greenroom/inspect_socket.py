@@ -74,6 +74,7 @@ class _ServerShape(TypedDict):
     next_attempt: float | None
     in_progress: int
     sign_in_url: str
+    revision: str
 
 
 class _SnapshotShape(TypedDict):
@@ -260,6 +261,7 @@ def _server(upstream: Upstream, parent: Pid | None) -> _ServerShape:
         "next_attempt": standing.next_attempt,
         "in_progress": standing.in_progress,
         "sign_in_url": visible(standing.sign_in_url, _LONGEST_TEXT),
+        "revision": standing.revision,
     }
 
 

@@ -131,6 +131,8 @@ def _server_notes(server: Mapping[str, Any]) -> Iterator[str]:
     state, reason, url = (visible(server[part]) for part in ("state", "reason", "sign_in_url"))
     shown = styled(state.replace("_", " "), _STYLES.get(state, "bad"))
     yield f"{shown}: {reason}" if reason else shown
+    if state == "ready" and (revision := server.get("revision")):  # programs of an older greenroom do not say it
+        yield f"speaks {visible(revision)}"
     if url and url not in reason:
         yield f"sign in at {url}"
     if (due := server["next_attempt"]) is not None:

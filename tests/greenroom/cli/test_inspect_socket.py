@@ -204,7 +204,7 @@ async def test_the_tree_shows_state_reason_next_attempt_and_calls_of_each_server
             for each in calls:
                 each.cancel()
     lines = lines_of(seen)
-    assert lines["up"] == "ready, 2 calls in progress"
+    assert lines["up"] == "ready, speaks 2026-07-28, 2 calls in progress"
     assert re.fullmatch(
         r"degraded: .*/no/such/\\u202eprogram.*, (attempt under way|next attempt in \d+\.\d s)", lines["broken"]
     )
@@ -216,7 +216,7 @@ async def test_the_tree_shows_state_reason_next_attempt_and_calls_of_each_server
         None,
         2,
     )
-    assert (broken["id"], broken["state"]) == ("broken", "degraded")
+    assert (broken["id"], broken["state"], broken["revision"]) == ("broken", "degraded", "")
 
 
 @pytest.mark.greenroom(clock="real")
@@ -246,7 +246,7 @@ async def test_a_call_through_a_gateway_is_counted_once_until_it_ends(folder: Pa
             call = peer.start_tool("up__hold")
             await begun.acquire()
             seen = await asyncio.to_thread(read_snapshot, path)
-            assert lines_of(seen)["up"] == "ready, 1 call in progress"
+            assert lines_of(seen)["up"] == "ready, speaks 2026-07-28, 1 call in progress"
             call.cancel()
             async with asyncio.timeout(30):
                 while host.status()["up"].in_progress:  # noqa: ASYNC110 - nothing announces it
