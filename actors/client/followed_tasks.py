@@ -19,12 +19,13 @@ from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, 
 from greenroom.protocol.jsonrpc import JsonRpcRequest, is_object
 from greenroom.protocol.received_results import read_created_task, read_detailed_task
 from greenroom.supervision import Backoff, CallTimeout, GreenroomError, is_orderly, kill, receive, spawn_link
-from greenroom.transports.client.errors import ConnectionLost
+from greenroom.transports.client.errors import ConnectionLost, WireFull
 
 from .client_handler import AskingCall
 from .errors import InputRefused, NotReady, Parked, RequestLost, RequestTimeout, TaskLost, Unavailable
 from .input_rounds import check_declared, read_questions
 from .interfaces import Progress
+from .outgoing_envelope import mirrored_headers
 from .pending_requests import InternalRequest
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _GET_METHOD: Final = "tasks/get"
 RESULT_METHOD: Final = "tasks/result"
 """The method of a request for the end of a task. It is sent in the handshake era only: in the stateless era the task is followed instead."""
 UPDATE_METHOD: Final = "tasks/update"
+_CANCEL_METHOD: Final = "tasks/cancel"
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 3600.0
 """Bounds of the pause between two polls, whatever the server asks for."""
 USUAL_PAUSE: Final = 1.0
@@ -377,7 +379,7 @@ class FollowedTasks:
         """Ask the server to cancel a task, without waiting for its answer."""
         process = self._connection
         params = {"taskId": id}
-        request = InternalRequest(process.node.loop, next(self._line.ids), "tasks/cancel", params, lambda *_: None)
+        request = InternalRequest(process.node.loop, next(self._line.ids), _CANCEL_METHOD, params, lambda *_: None)
         request.begin(process.node, _CANCEL_TIMEOUT)
         request.connection = process
         self._table.take(request)
@@ -549,10 +551,24 @@ class FollowedTasks:
         """The connection ends in order: calls take their tasks along, as far as there is a wire."""
         for task in tuple(self._line.tasks.followed.values()):
             if any(entry.method != RESULT_METHOD for entry in task.waiting):
-                self.cancel(task.id)
+                self._cancel_at_last(task.id)
             task.waiting.clear()
             self._stop(task)
         self._task_of.clear()
+
+    def _cancel_at_last(self, id: str) -> None:
+        """Ask the server to cancel a task, while the wire is closed."""
+        wire, envelope = self._table.wire, self._table.envelope
+        if wire is None or envelope is None:
+            return
+        number, params = next(self._line.ids), {"taskId": id}
+        frame = envelope.request(number, _CANCEL_METHOD, params)
+        with contextlib.suppress(WireFull):
+            if wire.is_http:
+                # Without an id it is a message that is only acknowledged: these are still sent when a wire closes, and requests are dropped.
+                wire.send(frame, mirrored=mirrored_headers(_CANCEL_METHOD, params))
+            else:
+                wire.send(frame, number)
 
     @property
     def _now(self) -> float:

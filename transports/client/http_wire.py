@@ -147,8 +147,8 @@ class HttpWire:
             request = MessagePost(self, frame, id, ordered=ordered)
         else:
             request = RequestPost(self, frame, id, ordered=ordered)
-            if mirrored:
-                request.mirrored = mirrored
+        if mirrored:
+            request.mirrored = mirrored
         if lasts:
             request.lasts = request.urgent = True
             self._lasting += 1
