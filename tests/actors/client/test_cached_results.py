@@ -45,7 +45,11 @@ def hinted(ttl: float, scope: str = "private", **members: Any) -> dict[str, Any]
 def counting(ttl: float = 60_000, scope: str = "private", **members: Any) -> Any:
     """An answer that says how many came before it."""
     numbers = iter(range(1000))
-    return lambda _: hinted(ttl, scope, n=next(numbers), **members)
+
+    def answer(_: object) -> dict[str, Any]:
+        return hinted(ttl, scope, n=next(numbers), **members)
+
+    return answer
 
 
 def modern_stage(stage: Stage | None = None, **capabilities: Any) -> Stage:
@@ -263,7 +267,7 @@ async def test_neither_an_interim_result_nor_the_answer_to_a_retry_is_kept() -> 
     def asks(request: JsonRpcRequest) -> Any:
         if "inputResponses" in request.params:
             return numbers(request)
-        question = {"method": "roots/list", "params": {}}
+        question: dict[str, Any] = {"method": "roots/list", "params": {}}
         return hinted(60_000) | {"resultType": "input_required", "inputRequests": {"roots": question}}
 
     stage.answers["resources/read"] = asks
@@ -388,7 +392,8 @@ async def test_a_list_whose_headers_were_wrong_is_not_given_again() -> None:
     async with Client(stage) as client:
         await client.list_tools()
         stage.answers["tools/list"] = hinted(60_000, "public", tools=[PAINTS])
-        answers = iter([PeerError(-32020, "Mcp-Param-Area is missing"), {"resultType": "complete", "content": []}])
+        done: dict[str, Any] = {"resultType": "complete", "content": []}
+        answers = iter([PeerError(-32020, "Mcp-Param-Area is missing"), done])
         stage.answers["tools/call"] = lambda _: next(answers)
         await client.call_tool("paint", {"area": "north"})
         assert [tool.input_schema for tool in await client.list_tools()] == [MIRRORED]

@@ -16,7 +16,7 @@ from .fake_server import SILENCE, Stage
 if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import JsonRpcRequest
 
-DISCOVERY = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}
+DISCOVERY: dict[str, Any] = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}
 
 
 @pytest.mark.row("26-V10")
