@@ -521,6 +521,8 @@ class Listening:
             self._refuse(wish, definite)
         if not self._is_reported:
             self._is_reported = True
+            if not (wish.lists or wish.uris):
+                return  # tasks are polled all the same
             self._report(ListenFailed, error=error or ConnectionLost(_ENDED), retry_in=pause)
 
     def _refuse(self, wish: ListenWish, error: BaseException) -> None:

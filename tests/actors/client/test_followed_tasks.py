@@ -14,12 +14,13 @@ from greenroom.actors.client.connection_line import ConnectionLine, connection_s
 from greenroom.actors.client.errors import ClientClosed, InputRefused, RequestLost, TaskLost
 from greenroom.actors.client.followed_tasks import MOST_FAILURES, MOST_KEYS
 from greenroom.actors.client.interfaces import Phase, Progress
+from greenroom.actors.client.listening import ListenFailed
 from greenroom.actors.client.settings import ClientSettings
 from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import BadAnswer, RequestCancelled
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.protocol.methods import TASKS_EXTENSION
-from greenroom.supervision import Supervisor, kill, start, wait_down
+from greenroom.supervision import Supervisor, current_node, kill, start, wait_down
 from greenroom.transports.client.errors import ConnectionLost
 
 from .client_helpers import phase, playing
@@ -748,6 +749,16 @@ async def test_news_of_another_shape_or_of_another_task_change_nothing() -> None
         assert not call.done()
         assert await call == DONE
     assert script.polled == [1.0]
+
+
+async def test_a_server_that_announces_no_tasks_is_polled_and_nothing_is_reported() -> None:
+    script = TaskScript(working(), completed())
+    reports: list[Any] = []
+    current_node().reports.subscribe(reports.append)
+    async with playing(script.stage) as (line, stage):
+        assert await line.request("tools/call", CALL) == DONE
+        assert len(stage.asked("subscriptions/listen")) == 1
+    assert not [each for each in reports if isinstance(each, ListenFailed)]
 
 
 async def test_only_so_many_tasks_are_listened_to_and_none_whose_id_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
