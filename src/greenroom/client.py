@@ -287,7 +287,7 @@ class ClientTools(ClientMethods):
                     return read_tool_reply(await pending.result())
                 return await _result_with_progress(PendingCall(name, pending), tell)
             except PeerError as error:
-                if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND:
+                if task is not False or error.code != ErrorCode.METHOD_NOT_FOUND or await self._is_stateless():
                     raise
                 if not await self._is_said_to_be_task_only(name):
                     raise

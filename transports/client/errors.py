@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from greenroom.errors import GreenroomError
 
 if TYPE_CHECKING:
+    from greenroom.protocol.errors import PeerError
+
     from .http_connection_pool import ResponseHead
 
 _TEMPORARY: Final = frozenset({408, 425, 429})
@@ -112,6 +114,8 @@ class HttpError(TransportError):
     """The server answered with an HTTP status that contains no MCP reply."""
 
     reason = "http_error"
+    answer: PeerError | None = None
+    """The error in the body, if it names no request: that of a request which stands alone, or of a server that has other ideas of it."""
 
     def __init__(self, status: int, body: str = "", where: str = "", retry_after: float | None = None) -> None:
         """`body` is the beginning of the response body; `retry_after` is the server's `Retry-After` in seconds, if it sent one."""

@@ -366,6 +366,8 @@ _IGNORED_BODY: Final = 64 * 1024
 _LINGER: Final = 1.0
 """Seconds that a stream may stay open after it has brought its reply."""
 _ACCEPTED: Final = 202
+_UNREAD: Final = frozenset({400, NOT_FOUND})
+"""Statuses of errors that name no request, since the server did not read its id."""
 
 
 class MessagePost(OutgoingRequest):
@@ -558,6 +560,8 @@ class RequestPost(MessagePost):
                 self.wire.deliver((message,))
                 self.wire.on_settled(self)
                 return
+            if type(message) is JsonRpcError and message.id is None and self.mirrored and error.status in _UNREAD:
+                error.answer = message.error
         self._close()
         if not self.wire.falls_back(self, error):
             self.wire.on_unanswered(self, error, resend=self.wire.was_not_done(head))
