@@ -23,6 +23,7 @@ from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.offloaded_validation import run_check
 from greenroom.errors import ConfigError, GreenroomError
 from greenroom.protocol.provider_rules import title_of
+from greenroom.protocol.received_results import read_tool_reply
 from greenroom.protocol.serialization import is_object
 from greenroom.protocol.tool_formats import (
     NotAToolCall,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from greenroom.actors.consent.consent import Consent
     from greenroom.actors.output.output_limits import OutputLimiter
     from greenroom.protocol.provider_rules import Provider
+    from greenroom.protocol.received_results import ToolReply
     from greenroom.protocol.tool_pins import PinComparison, Pins, Policy
     from greenroom.protocol.validation_errors import StepMeter, ValidationProblem
 
@@ -398,11 +400,12 @@ class ToolRouter:
         timeout: float | None = AS_SET,
         more: Mapping[str, Any] | None = None,
         shape: str = "",
+        on_reply: Callable[[str, ToolReply], object] | None = None,
     ) -> dict[str, Any]:
         """Call a tool. Returns the result as on the wire, cut to what fits a reply of this `shape`; `isError` is not raised.
 
-        `more` are further members of the params: `task`, `_meta`. The name is split at the first separator. Raises as `checked`, and the
-        errors of the request.
+        `more` are further members of the params: `task`, `_meta`. The name is split at the first separator. `on_reply` is called with the tool's
+        full name and the whole reply, before it is cut. Raises as `checked`, and the errors of the request.
         """
         given = dict(arguments or {})
         try:
@@ -417,6 +420,8 @@ class ToolRouter:
         else:
             options = {"as_task": True} if "task" in params else {}
             result = await line.begin("tools/call", params, timeout=timeout, **options).result()
+        if on_reply is not None:
+            on_reply(tool.name, read_tool_reply(result))
         if self._limiter is None:
             return result
         return self._limiter.limited(tool.server, tool.tool, result, partial(can_show, shape))
@@ -462,7 +467,13 @@ class ToolRouter:
         from_anthropic_call  # one reader for all: the shape of a call says which provider made it
     )
 
-    async def run(self, call: Any, *, timeout: float | None = AS_SET) -> dict[str, Any]:
+    async def run(
+        self,
+        call: Any,
+        *,
+        timeout: float | None = AS_SET,
+        on_reply: Callable[[str, ToolReply], object] | None = None,
+    ) -> dict[str, Any]:
         """Run a model's call. Returns the tool result in the provider's own format.
 
         Failures are results as well, with a text that the model can act on: an unknown name, invalid arguments, an unreachable server. Only
@@ -470,15 +481,25 @@ class ToolRouter:
         that is no tool call.
 
         `call` is a `tool_use` block, a tool call or `function_call` item, or a `functionCall` part, as a dict or as an object of the provider's SDK.
+        `on_reply` is called with the tool's full name and the server's whole reply, if there is one, for example to show it in an app.
         """
         id, shape = call_shape(call)
+        replies: list[tuple[str, ToolReply]] = []
+
+        def keep(name: str, reply: ToolReply) -> None:
+            replies.append((name, reply))
+
         try:
             name, arguments = await self.from_anthropic_call(call)
-            result = await self.call_tool(name, arguments, timeout=timeout, shape=shape)
+            result = await self.call_tool(
+                name, arguments, timeout=timeout, shape=shape, on_reply=None if on_reply is None else keep
+            )
         except (ToolCollision, NotAToolCall):
             raise
         except GreenroomError as error:
             result = error_result(error)
+        if on_reply is not None and replies:
+            on_reply(*replies[0])  # here, where its exceptions are the program's, and no text for the model
         return to_result(id, shape, result, called_name(call))
 
 

@@ -10,11 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
 
-from greenroom import App, AppCsp, AppView, Client, ClientSettings, Context, Host, Server, shows_apps
+from greenroom import (
+    App,
+    AppCsp,
+    AppView,
+    Client,
+    ClientSettings,
+    ConfigError,
+    Context,
+    Host,
+    Server,
+    ToolReply,
+    shows_apps,
+)
 from greenroom.actors.apps import APP_TYPE
 from greenroom.actors.consent.consent import Consent
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.federation.federation_errors import UnknownServer, UnknownTool
+from greenroom.host import OutputLimit, OutputLimits
 from greenroom.host_apps import AppRefused, read_view
 from greenroom.protocol.content import Contents
 from greenroom.protocol.extension_ids import APPS_ID
@@ -297,3 +310,37 @@ def test_no_declaration_raises_or_adds_a_directive(ui: Any) -> None:
 
 def test_the_error_of_a_document_shows_no_control_character() -> None:
     assert str(AppRefused("ui://a\x1b[2J\n" + "b" * 500, "no")) == f"ui://a\\u001b[2J {'b' * 189}…: no"
+
+
+@pytest.mark.row("26-X1")
+async def test_a_models_call_is_made_once_and_its_whole_reply_is_for_the_app() -> None:
+    server, calls = Server("games"), []
+    board = server.app(URI, PAGE)
+
+    @server.tool(app=board)
+    async def scores(rounds: int) -> list[int]:
+        calls.append(rounds)
+        return list(range(rounds))
+
+    shown: list[tuple[str, Any]] = []
+
+    def show(name: str, reply: ToolReply) -> None:
+        shown.append((name, len(reply.content[0].text)))  # type: ignore[union-attr]
+
+    def call(rounds: Any) -> dict[str, Any]:
+        return {"type": "tool_use", "id": "1", "name": "games__scores", "input": {"rounds": rounds}}
+
+    async with Host({"games": server}, limits=OutputLimits(OutputLimit(tokens=100))) as host:
+        result = await host.run(call(1000), on_reply=show)
+        assert len(str(result["content"])) < shown[0][1] / 2  # the model gets a part of it
+        assert (await opened(host, shown[0][0])).uri == URI
+        refused = await host.run(call("x"), on_reply=show)
+        assert refused["is_error"]
+
+        def fails(name: str, reply: ToolReply) -> None:
+            raise ConfigError(f"{name} cannot be shown")
+
+        with pytest.raises(ConfigError, match="games:scores cannot be shown"):  # and it is no text for the model
+            await host.run(call(1), on_reply=fails)
+    assert calls == [1000, 1]
+    assert [name for name, _ in shown] == ["games:scores"]
