@@ -14,6 +14,7 @@ from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.jsonrpc import encode_notification, encode_result, is_object
 from greenroom.supervision import (
+    Continue,
     Down,
     DynamicSupervisor,
     GenServer,
@@ -37,6 +38,7 @@ from .subscriptions import (
     MAX_PER_SESSION,
     MAX_SESSION_CHARACTERS,
     MAX_URI_CHARACTERS,
+    UPDATED,
     ChangeAnnouncement,
     Subscriptions,
 )
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
     from .company import Company
     from .exchange_table import ListenPlace
+    from .mounted_entries import MountedEntries
     from .worker_interfaces import SessionFacts
 
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -88,7 +91,7 @@ class HonouredFilter:
 
 
 def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -> HonouredFilter:
-    """The part of a wish that this server can honour, but for tasks, which are watched later. Raises `McpError` for one that it refuses.
+    """The part of a wish that this server can honour, but for tasks and resources of upstreams, which are watched later. Raises `McpError` for one that it refuses.
 
     A resource that needs scopes which the caller lacks is refused with all the scopes that the wish needs, so that the caller can get them at once.
     """
@@ -103,8 +106,9 @@ def honoured_filter(company: Company, wish: ListenFilter, facts: SessionFacts) -
     ids = tuple(dict.fromkeys(wish.task_ids or ()))
     _check_bounds("resourceSubscriptions", uris)
     _check_bounds("taskIds", ids)
-    if not capabilities.get("resources", {}).get("subscribe") or "resources/subscribe" in company.method_handlers:
-        # A server that decides on subscriptions itself may refuse one, and has to begin each, at its upstreams or elsewhere: all in a session.
+    decides_itself = "resources/subscribe" in company.method_handlers and catalogue.mounted is None
+    if not capabilities.get("resources", {}).get("subscribe") or decides_itself:
+        # A server that decides on subscriptions itself may refuse one, and has to begin each: all in a session.
         uris = ()
     missing: dict[str, None] = {}
     for uri in uris:
@@ -215,12 +219,31 @@ class ListenProcess(GenServer):
         self.feed: ListenFeed
         self._own_ref: Ref[ListenProcess]
 
-    def init(self) -> None:
-        """Watch what the filter names, and acknowledge it."""
+    def init(self) -> Continue | None:
+        """Watch what the filter names, and acknowledge it, at once or as soon as the upstreams have begun."""
         own = self._own_ref = self.ref()
         self._started_at = self.process.node.now()
         self.feed = ListenFeed(self._id, lambda: own.cast(ListenProcess.finish))
-        wanted, watched = self._filter, list[TaskRecord]()
+        self.process.add_exit_waiter(self)
+        wanted = self._filter
+        if self._mounted is not None and (wanted.uris or wanted.lists):
+            return Continue(None)
+        self._begin()
+        return None
+
+    async def handle_continue(self, token: Any) -> None:  # noqa: ARG002 - there is one only
+        """Begin the subscriptions at upstreams: what they cannot follow is not acknowledged."""
+        wanted, mounted = self._filter, self._mounted
+        assert mounted is not None
+        wanted.uris = tuple(await mounted.listen(self.pid, self._facts, wanted.uris, lists=bool(wanted.lists)))
+        self._begin()
+
+    @property
+    def _mounted(self) -> MountedEntries | None:
+        return self._company.catalogue_ref.current.mounted
+
+    def _begin(self) -> None:
+        own, wanted, watched = self._own_ref, self._filter, list[TaskRecord]()
         if wanted.task_ids:
             # The extension was checked before, so this finds the tasks that the caller may see.
             watched = watch_tasks(self._company, self._facts, wanted.task_ids, own)
@@ -230,7 +253,6 @@ class ListenProcess(GenServer):
         for record in watched:
             if record.status != "working":  # it has changed before this client could listen, and may not change again
                 own.send(TaskChanged(record))
-        self.process.add_exit_waiter(self)
 
     def open_feed(self) -> ListenFeed:
         """The feed, for its reader."""
@@ -245,7 +267,8 @@ class ListenProcess(GenServer):
         """Put an announced change into the feed."""
         match message:
             case ChangeAnnouncement(method=method, params=params):
-                self._announce(method, str(params.get("uri", "")), params)
+                if method == UPDATED or method in self._filter.lists:
+                    self._announce(method, str(params.get("uri", "")), params)
             case TaskChanged(record=record):
                 self._announce(_TASK_CHANGED, record.id, detailed_task(self._company.tasks, record))
             case Down(ref=ref):
@@ -264,6 +287,8 @@ class ListenProcess(GenServer):
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
         """Runs however the process ended: end the feed, and release what the filter holds."""
         self.feed.end()
+        if self._mounted is not None:
+            self._mounted.stop_listening(self.pid)
         self._company.tasks.watchers.unwatch(self._filter.task_ids, self._own_ref)
         self._place.give_back()
         if is_on():

@@ -560,7 +560,8 @@ class _NoPeerChannel:
         return False
 
 
-_NO_PEER: Final = _NoPeerChannel()
+NO_PEER: Final = _NoPeerChannel()
+"""The peer channel of a context that is that of no peer's call."""
 _CALLER_STOPPED_WAITING: Final = Shutdown("the caller has given up")
 _LOCAL_FACTS: Final = SessionFacts("", LATEST_DIALECT.version, Peer("local"), {}, {})
 
@@ -595,7 +596,7 @@ class _Raised:
 
 async def _run_locally(services: WorkerServices, entry: Any, arguments: dict[str, Any]) -> Any:
     cancelled = Cancellation()
-    ctx = Context(_LOCAL_FACTS, _NO_PEER, cancelled, None, {"arguments": arguments})
+    ctx = Context(_LOCAL_FACTS, NO_PEER, cancelled, None, {"arguments": arguments})
     ctx.name = entry.name
     try:
         return await _call_entry(services, entry, arguments, ctx)

@@ -4,6 +4,10 @@ State that an upstream keeps for a connection (a working directory, a login, an 
 connections is bounded, and idle ones are closed after a while. One principal has at most half of the connections that the others do not
 use, so that there is always one left for another principal; a principal at its share makes room by closing its own idle ones. Clients share a
 connection only if they have the same capabilities, since those are declared to the upstream.
+
+A call of the stateless era that may be asked something has a connection to a handshake server for itself, so that each question, and each log message,
+is known to be its own; of callers without a principal no connection is used again. An upstream of the stateless era says to which call a question
+belongs, and has one connection for all callers with the same capabilities.
 """
 
 from __future__ import annotations
@@ -20,24 +24,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from greenroom.actors.catalogue import quota_key
-from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.errors import ClientError, InitTimeout, Unavailable
 from greenroom.actors.client.interfaces import Phase
-from greenroom.actors.context import CallEnded, peer_of
+from greenroom.actors.context import peer_of
 from greenroom.actors.federation.offering import EMPTY_OFFERING, LISTS, PARTS, changed_lists, fetch_lists
-from greenroom.actors.peer_channels import NoStream
 from greenroom.auth.client.auth_option import caller_identity
 from greenroom.errors import GreenroomError
-from greenroom.protocol.errors import ErrorCode, McpError, PeerError
-from greenroom.protocol.methods import method_not_found
-from greenroom.protocol.serialization import is_object
+from greenroom.protocol.errors import PeerError
 from greenroom.protocol.wire_shapes import LOG_LEVELS
-from greenroom.supervision import ActorError, Wakeup, detached_task, start_child, whereis
+from greenroom.supervision import Wakeup, detached_task, start_child, whereis
+
+from .era_bridge import PLAIN, UpstreamTraits, wanted_level
+from .forwarding_handler import ForwardingHandler, forwardable_capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 
+    from greenroom.actors.client.client_handler import ClientHandler
     from greenroom.actors.client.interfaces import Line, Status
+    from greenroom.actors.client.notification_readers import NotificationReaders
     from greenroom.actors.context import Context
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.offering import Offering, Part
@@ -53,6 +58,8 @@ MOST_CONNECTIONS: Final = 128
 """The most connections of one gateway. A single principal has at most 64."""
 IDLE_SECONDS: Final = 300.0
 _SET_LEVEL_TIMEOUT: Final = 5.0
+_MOST_PAGES: Final = 1000
+"""How many open URL elicitations of one upstream are known."""
 
 
 class TooManyConnections(ClientError):
@@ -68,19 +75,23 @@ class ConnectionKey(NamedTuple):
     incarnation: int
     principal: Hashable
     session: str
-    """The session id; empty where there is a principal. Then further calls without a session that may be asked are numbered."""
+    """The session's id; empty where there is a principal, and for calls without a session."""
     capabilities: bytes
+    is_local: bool = False
+    """Whether it is for the calls without a session of the one client on standard streams."""
+    number: int = 0
+    """The number of a connection that one call has for itself, among those that are equal otherwise; 0 for a connection that calls share."""
 
 
-# --- Which client an upstream's question is for. A question from an upstream does not say to which of our requests it belongs.
-# So a connection belongs to one session, or to one principal with several, and knows which sessions have calls under way on it. A question goes to
+# --- Which client an upstream's question is for. A question of the stateless era belongs to a known call. One of a handshake server does not say to
+# which of our requests it belongs. So a connection belongs to one session, or to one principal with several, and knows which sessions have calls under way on it. A question goes to
 # that session if there is exactly one; otherwise the upstream gets an error, since to ask the wrong user is worse. An abandoned call still counts,
 # because the upstream may still be working on it.
 
 
 @dataclass(eq=False, repr=False)
 class ClientConnection:
-    """A connection of one principal, or of one session, and the calls under way on it."""
+    """A connection of one principal, of one session, or of one call, and the calls under way on it."""
 
     server: str
     _outside: Callable[[str], Context]
@@ -89,6 +100,7 @@ class ClientConnection:
     """The pid of the supervisor that it is a child of."""
     owner: Hashable = None
     """The principal, or session, to whose share it counts."""
+    key: ConnectionKey | None = None
 
     def __post_init__(self) -> None:
         self.line: Line
@@ -96,6 +108,8 @@ class ClientConnection:
         self.generation = 0
         self.level: tuple[int | None, int] = (None, 0)
         """The log level that was set, and the generation of the connection in which."""
+        self.call_level: int | None = None
+        """The log level of the call that has the connection for itself."""
         self.since = 0.0
         """When it was used last, on the loop's clock."""
         self.own_offering: Offering | None = None
@@ -107,6 +121,9 @@ class ClientConnection:
         """The sessions that have used it."""
         self._numbers = count()
         self._calls: dict[int, Context] = {}
+        self._params: dict[int, Mapping[str, Any]] = {}
+        self._by_params: dict[int, Context] = {}
+        """The contexts of calls by the identity of the params that were sent."""
         self._cancels: dict[int, Callable[[str], object]] = {}
         self.closed = False
         """Whether it was closed: its server was removed, and the grace for calls under way is over."""
@@ -114,6 +131,12 @@ class ClientConnection:
         self._idle_event.set()
         self._given_up: set[str] = set()
         self._pages: dict[str, None] = {}
+        self._page_visited = Wakeup()
+
+    @property
+    def traits(self) -> UpstreamTraits:
+        """How calls on it are to be bridged."""
+        return UpstreamTraits.of(self.line.welcome)
 
     @property
     def busy(self) -> bool:
@@ -124,6 +147,17 @@ class ClientConnection:
     def is_free(self) -> bool:
         """Whether the upstream works on nothing here: a question would belong to the next call alone."""
         return not self._calls and not self._given_up
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether there is no client that a question could be for: neither a call, nor a session."""
+        return self.is_free and not any(self.sessions)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a resource is followed here, for a client that is told of its changes."""
+        readers: NotificationReaders | None = getattr(self.line, "readers", None)
+        return readers is not None and bool(readers.by_uri)
 
     async def wait_idle(self) -> None:
         """Wait until no call is under way."""
@@ -141,6 +175,15 @@ class ClientConnection:
         """Set the function that cancels the upstream request of this call."""
         self._cancels[number] = cancel
 
+    def set_params(self, number: int, params: Mapping[str, Any]) -> None:
+        """Set the params with which this call is sent: the very object, by which a question names its call."""
+        self._params[number] = params  # kept: only so long does its identity name the call
+        self._by_params[id(params)] = self._calls[number]
+
+    def context_of(self, params: Mapping[str, Any]) -> Context | None:
+        """The context of the call that was sent with these params; None for one that has ended."""
+        return self._by_params.get(id(params))
+
     def close(self) -> None:
         """Cancel all requests under way, so that the upstream is notified and the connection ends without waiting for them."""
         self.closed = True
@@ -151,6 +194,8 @@ class ClientConnection:
         """A call has ended. Without an answer, the upstream may still be working on it."""
         ctx = self._calls.pop(number)
         self._cancels.pop(number, None)
+        if (params := self._params.pop(number, None)) is not None:
+            del self._by_params[id(params)]
         if not self._calls:
             self._idle_event.set()
         if not answered:
@@ -170,7 +215,17 @@ class ClientConnection:
 
     def take_page(self, id: object) -> str | None:
         """Remove and return the id, if it is of a URL elicitation of this upstream."""
-        return id if isinstance(id, str) and self._pages.pop(id, self) is None else None
+        if not isinstance(id, str) or self._pages.pop(id, self) is not None:
+            return None
+        self._page_visited.wake()
+        return id
+
+    async def wait_visited(self, ids: Collection[str], seconds: float) -> None:
+        """Wait until the upstream has reported these URL elicitations as completed, or for so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._pages.keys().isdisjoint(ids):
+                    await self._page_visited.wait()
 
     def on_new_session(self) -> None:
         """The upstream has a new session, in which no abandoned call runs."""
@@ -184,9 +239,7 @@ class ClientConnection:
             return None
         (session,) = candidates
         calls = tuple(self._calls.values())
-        if (
-            not session
-        ):  # requests of the stateless era, each of which is for itself: there is nothing to ask but the one call
+        if not session:  # requests that stand alone: there is nothing to ask but the one call
             return calls[0] if len(calls) == 1 and not self._given_up else None
         # With several calls of one session, use none of their streams: the chosen call could end before the question is answered.
         return calls[0] if len(calls) == 1 and calls[0].session_id == session else self._outside(session)
@@ -201,8 +254,8 @@ class ClientConnections:
     """Makes the context of a session that has no call under way."""
     _completed: Callable[[str], object]
     """Called with the id of a URL elicitation that is completed."""
-    _notify: Callable[[str, str, dict[str, Any]], bool]
-    """Sends a notification to a session."""
+    _announce: Callable[[ClientConnection, str], object]
+    """Tells the clients of a connection that a list has changed on it, by the method of the notification."""
     _most: int = MOST_CONNECTIONS
     _idle: float = IDLE_SECONDS
 
@@ -215,6 +268,8 @@ class ClientConnections:
         self._owners: dict[ConnectionKey, Hashable] = {}
         """The owners of the connections that are being opened."""
         self._levels: dict[str, str] = {}
+        self._reserved: set[ConnectionKey] = set()
+        """The keys of connections that one call has for itself."""
         self._closing: set[asyncio.Future[Any]] = set()
         self.supervisor: ProcessName | None = None
         """The name of the supervisor of the connections, once there is one."""
@@ -225,13 +280,38 @@ class ClientConnections:
         return len(self._connections)
 
     async def connection_for(self, server: str, ctx: Context) -> ClientConnection:
-        """The ready connection for the client of this call. Raises `ClientError`, at once if the server cannot be reached now."""
+        """The ready connection for the client of this call. Raises `ClientError`, at once if the server cannot be reached now.
+
+        The caller gives it back with `release`, after its call.
+        """
         # Before a connection is opened or closed: a refused caller must not take one from others.
         caller = caller_identity(ctx.auth, ctx.principal) if self._host.per_caller(server) else None
         capabilities = forwardable_capabilities(ctx.client_capabilities)
         key = self._key(server, ctx, capabilities)
-        if capabilities and not ctx.session_id:
+        level = None if ctx.session_id else wanted_level(ctx.meta)
+        # What a handshake server asks or logs can only be told to belong to a call if there is no other one on its connection.
+        if not ctx.session_id and (level is not None or (capabilities and not self.traits(server).is_stateless)):
             key = self._free_key(key)
+        try:
+            connection = await self._connection(key, ctx, capabilities, caller, level)
+            if not key.number and capabilities and _is_strangers(key) and not connection.traits.is_stateless:
+                # The server has changed its era, and its new session may have been another caller's.
+                self.dismiss(connection)
+                key = self._free_key(key)
+                connection = await self._connection(key, ctx, capabilities, caller, level)
+        except BaseException:
+            self._reserved.discard(key)
+            raise
+        return connection
+
+    async def _connection(
+        self,
+        key: ConnectionKey,
+        ctx: Context,
+        capabilities: dict[str, Any],
+        caller: CallerIdentity | None,
+        level: str | None,
+    ) -> ClientConnection:
         connection = self._connections.pop(key, None)
         if connection is not None and caller is not None and connection.line.status.phase is Phase.PARKED:
             _ = self._close(connection)  # the caller's login was refused; the caller may have another one by now
@@ -253,21 +333,41 @@ class ClientConnections:
         self._connections[key] = connection  # moved to the end: the order of the dict is that of the last use
         connection.since = asyncio.get_running_loop().time()
         connection.sessions[ctx.session_id] = None
+        if key.number:
+            connection.call_level = None if level is None else LOG_LEVELS.index(level)
         await self._usable(connection)
         return connection
+
+    def release(self, connection: ClientConnection) -> None:
+        """The call for which the connection was given has ended. One that may still ask a stranger's questions is closed."""
+        key = connection.key
+        if key is None or not key.number:
+            return
+        self._reserved.discard(key)
+        if _is_strangers(key) and not connection.traits.is_stateless:
+            self.dismiss(connection)
+
+    def traits(self, server: str) -> UpstreamTraits:
+        """How calls of this server are to be bridged, by what it said on the host's own connection."""
+        line = self._host.federation.line(server)
+        return PLAIN if line is None else UpstreamTraits.of(line.welcome)
 
     def _key(self, server: str, ctx: Context, capabilities: dict[str, Any]) -> ConnectionKey:
         principal = ctx.principal
         session = ctx.session_id if principal is None else ""
         encoded = msgspec.json.encode(capabilities, order="deterministic")
-        return ConnectionKey(server, self._host.incarnation(server), principal, session, encoded)
+        is_local = principal is None and not session and peer_of(ctx).transport == "stdio"
+        return ConnectionKey(server, self._host.incarnation(server), principal, session, encoded, is_local)
 
     def _free_key(self, key: ConnectionKey) -> ConnectionKey:
-        """The key of a connection for one call of the stateless era, which may be asked for as long as its user thinks."""
-        numbers = count(1)
-        while key in self._opening or ((held := self._connections.get(key)) is not None and not held.is_free):
-            key = key._replace(session=f"#{next(numbers)}")
-        return key
+        """The key of a connection for one call of the stateless era, which may be asked for as long as its user thinks. It is reserved."""
+        for number in count(1):
+            found = key._replace(number=number)
+            held = self._connections.get(found)
+            if found not in self._reserved and found not in self._opening and (held is None or held.is_free):
+                break
+        self._reserved.add(found)
+        return found
 
     async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
         """This client's connections on which the servers' lists differ from the host's, with their lists fetched."""
@@ -312,8 +412,7 @@ class ClientConnections:
         parts = changed_lists(method)
         if not connection.stale.issuperset(parts):
             connection.stale.update(parts)
-            for session in connection.sessions:
-                self._notify(session, method, {})
+            self._announce(connection, method)
 
     def _opened(self, key: ConnectionKey) -> None:
         self._opening.pop(key, None)
@@ -338,7 +437,7 @@ class ClientConnections:
         self, key: ConnectionKey, owner: Hashable, capabilities: dict[str, Any], caller: CallerIdentity | None
     ) -> ClientConnection:
         home = await self._wait_for_supervisor(key.server)
-        connection = ClientConnection(key.server, self._outside, home, owner)
+        connection = ClientConnection(key.server, self._outside, home, owner, key)
         handler = ForwardingHandler(
             connection,
             capabilities,
@@ -346,7 +445,8 @@ class ClientConnections:
             partial(self._host.router.may_ask_users, key.server),
             partial(self._lists_changed, connection),
         )
-        spec, connection.line = self._host.connection(key.server, handler, caller)
+        principal = key.principal, key.session, owner
+        spec, connection.line = self._host.connection(key.server, handler, caller, principal)
         self._arriving[key] = connection
         await start_child(home, spec.but(restart="transient"))
         try:
@@ -385,7 +485,7 @@ class ClientConnections:
                 for part in PARTS:
                     self._lists_changed(connection, LISTS[part].changed)
                 connection.stale.clear()
-        if self._levels:
+        if self._levels or connection.call_level is not None:
             await self._set_lowest_level(connection)
 
     def _make_room(self, owner: Hashable) -> None:
@@ -395,7 +495,7 @@ class ClientConnections:
         idle: dict[Hashable, list[ConnectionKey]] = {}
         for key, connection in self._connections.items():
             own += connection.owner == owner
-            if not connection.busy:
+            if not connection.busy and key not in self._reserved:
                 idle.setdefault(connection.owner, []).append(key)
             else:
                 others += connection.owner != owner
@@ -426,8 +526,10 @@ class ClientConnections:
         for key, connection in tuple(self._connections.items()):
             for session in [one for one in connection.sessions if not lives(one)]:
                 connection.forget(session)
-            orphan = key.principal is None and not lives(key.session)
-            if not connection.busy and (orphan or now - connection.since >= self._idle):
+            orphan = bool(key.session) and not lives(key.session)
+            if connection.is_followed and not orphan:
+                connection.since = now
+            if not connection.busy and key not in self._reserved and (orphan or now - connection.since >= self._idle):
                 del self._connections[key]
                 _ = self._close(connection)
 
@@ -450,19 +552,27 @@ class ClientConnections:
                 await self._set_lowest_level(connection)
 
     async def _set_lowest_level(self, connection: ClientConnection) -> None:
-        """Set the most detailed level of the connection's sessions, if any has set one and the upstream can log."""
+        """Set the most detailed level of the connection's sessions, if any has set one and the upstream can log. In the stateless era each request says it."""
         wanted = [
             LOG_LEVELS.index(level) for one in connection.sessions if (level := self._levels.get(one)) is not None
         ]
+        if connection.call_level is not None:
+            wanted.append(connection.call_level)
         welcome = connection.line.welcome
         key = (min(wanted, default=None), connection.generation)
         if not wanted or key == connection.level or welcome is None or "logging" not in welcome.capabilities:
+            return
+        if connection.traits.is_stateless:
             return
         connection.level = key
         with contextlib.suppress(ClientError, PeerError):
             await connection.line.request(
                 "logging/setLevel", {"level": LOG_LEVELS[min(wanted)]}, timeout=_SET_LEVEL_TIMEOUT
             )
+
+    def level_of(self, ctx: Context) -> str | None:
+        """The lowest level of log messages that the client of this call wants, as far as it has said so."""
+        return self._levels.get(ctx.session_id) if ctx.session_id else wanted_level(ctx.meta)
 
     def lines_of(self, session: str) -> list[Line]:
         """The lines of the connections that a session has used."""
@@ -473,6 +583,11 @@ class ClientConnections:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
         return closing
+
+
+def _is_strangers(key: ConnectionKey) -> bool:
+    """Whether the connection is for calls whose callers cannot be told from each other."""
+    return key.principal is None and not key.session and not key.is_local
 
 
 async def _closed(connection: ClientConnection, grace: float) -> None:
@@ -498,92 +613,6 @@ async def _statuses(line: Line) -> AsyncGenerator[Status]:
         yield status
 
 
-# --- Forwarding: a client's capabilities to the upstream, and the upstream's questions and notifications to the client.
-
-_FORWARDED_METHODS: Final = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-_MOST_PAGES: Final = 1000
-_GONE: Final = {"reason": "gone"}
-_FORWARDABLE: Final[Mapping[str, frozenset[str]]] = {
-    "sampling": frozenset({"tools", "context"}),
-    "elicitation": frozenset({"form", "url"}),
-    "roots": frozenset({"listChanged"}),
-}
-
-
-def forwardable_capabilities(declared: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a client's capabilities that can be declared to an upstream on its behalf."""
-    found: dict[str, Any] = {}
-    for name, members in _FORWARDABLE.items():
-        value = declared.get(name)
-        if is_object(value):
-            found[name] = {member: {} for member in sorted(members) if is_object(value.get(member))}
-            if name == "roots" and value.get("listChanged") is True:
-                found[name]["listChanged"] = True
-    return found
-
-
-@dataclass(eq=False, repr=False)
-class ForwardingHandler(ClientHandler):
-    """Forwards an upstream's questions to the client that they are for."""
-
-    _connection: ClientConnection
-    _capabilities: Mapping[str, Any]
-    _completed: Callable[[str], object]
-    """Called with the id of a URL elicitation that the upstream reports as completed."""
-    _may_ask: Callable[[], bool] = lambda: True
-    """Whether the rules allow the upstream to ask users."""
-    _lists_changed: Callable[[str], object] = lambda _: None
-    """Called with the notification that a list has changed."""
-
-    def capabilities(self) -> Mapping[str, Any]:
-        """The capabilities of the client that the connection was opened for."""
-        return self._capabilities
-
-    async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
-        """Forward the question to the client."""
-        if method not in _FORWARDED_METHODS:
-            raise method_not_found(method)
-        if method == "elicitation/create" and not self._may_ask():
-            return {"action": "decline"}
-        ctx = self._connection.context_for_question()
-        if ctx is None:
-            raise McpError(
-                ErrorCode.INVALID_REQUEST,
-                f"{method}: it is not certain which client's call this belongs to, so no user is asked",
-                {"reason": "whose_call"},
-            )
-        self._connection.remember_pages([params.get("elicitationId")])
-        asked = {name: value for name, value in params.items() if name not in ("_meta", "task")}
-        try:
-            return await ctx.request(method, asked)
-        except (
-            CallEnded,
-            NoStream,
-            ActorError,
-        ) as error:  # the client is gone, or its call: there is no client to ask
-            raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: the client that it is for is gone", _GONE) from error
-
-    def handle_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Forward log messages to the client that a question would go to, and completed URL elicitations to theirs."""
-        match method:
-            case "notifications/message":
-                ctx = self._connection.context_for_question()
-                level: Any = params.get("level")
-                if ctx is not None and level in LOG_LEVELS:
-                    own = params.get("logger")
-                    name = (
-                        f"{self._connection.server}.{own}" if isinstance(own, str) and own else self._connection.server
-                    )
-                    _ = ctx.log(level, params.get("data"), name)
-            case "notifications/elicitation/complete":
-                if (id := self._connection.take_page(params.get("elicitationId"))) is not None:
-                    self._completed(id)
-            case _ if method.endswith("/list_changed"):
-                self._lists_changed(method)
-            case _:
-                pass
-
-
 # --- The interface that a gateway needs of a host: its tools, its federation, more connections to each server, and to be kept open.
 
 
@@ -601,9 +630,9 @@ class GatewayHost(Protocol):
         ...
 
     def connection(
-        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None
+        self, id: str, handler: ClientHandler, caller: CallerIdentity | None = None, principal: Hashable = None
     ) -> tuple[ChildSpec[Any], Line]:
-        """One more connection to a server: its child spec, and its line. Raises `UnknownServer`, `CallerNotSignedIn`."""
+        """One more connection to a server for this principal: its child spec, and its line. Raises `UnknownServer`, `CallerNotSignedIn`."""
         ...
 
     def per_caller(self, id: str) -> bool:

@@ -9,63 +9,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+import logging
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from greenroom.actors.catalogue import LISTINGS, may_use, quota_key
-from greenroom.actors.client.errors import ClientClosed, ClientError, RequestLost, Unavailable
-from greenroom.actors.client.interfaces import Phase
-from greenroom.actors.client.task_only_tools import call_as_task
+from greenroom.actors.catalogue import LISTINGS, may_use, wire_of
+from greenroom.actors.client.errors import ClientError, Unavailable
 from greenroom.actors.consent.rules import ConsentDenied
-from greenroom.actors.context import peer_of
+from greenroom.actors.context import Context
 from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.actors.federation.offering import LISTS, PARTS
 from greenroom.actors.federation.tool_router import error_result
-from greenroom.actors.subscriptions import Subscriptions
-from greenroom.actors.worker import METHOD_ANSWERS
-from greenroom.auth.client.auth_option import CallerNotSignedIn
+from greenroom.actors.subscriptions import ChangeAnnouncement, Subscriptions
+from greenroom.actors.worker import METHOD_ANSWERS, NO_PEER
+from greenroom.actors.worker_interfaces import Cancellation
 from greenroom.auth.errors import SignInError
-from greenroom.protocol.elicitation_forms import UrlElicitation, UrlElicitationRequired
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError, RequestCancelled
-from greenroom.protocol.pagination import page
+from greenroom.protocol.cache_hints import Cache, check_caches, merged_cache
+from greenroom.protocol.dialect import dialect_of
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError
+from greenroom.protocol.pagination import page, read_cursor
 from greenroom.protocol.provider_rules import provider_name
-from greenroom.protocol.serialization import is_array, is_object
 from greenroom.protocol.tool_pins import ToolRefused
 from greenroom.supervision import (
-    SHUTDOWN,
-    ActorError,
     DynamicSupervisor,
     GenServer,
     Ref,
     TaskSupervisor,
     child,
-    exit,
     is_alive,
-    self_pid,
+    send,
     send_after,
     spawn_link,
-    supervise_job,
 )
 
 from .client_connections import IDLE_SECONDS, MOST_CONNECTIONS, ClientConnections
+from .era_bridge import UpstreamTool, UpstreamTraits, listed_tool
 from .gateway_view import ClientUpstreams, UpstreamUris, ViewCache
+from .upstream_calls import UpstreamCalls, upstream_error
+from .upstream_subscriptions import UpstreamSubscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
     from greenroom.actors.catalogue import Kind
-    from greenroom.actors.client.interfaces import Line, Pending
+    from greenroom.actors.client.interfaces import Line
     from greenroom.actors.company import Company
-    from greenroom.actors.context import Context
-    from greenroom.actors.worker_interfaces import Job, MethodHandler
+    from greenroom.actors.worker_interfaces import Job, MethodHandler, SessionFacts
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Wakeup
 
     from .client_connections import ClientConnection, GatewayHost
     from .gateway_view import GatewayView, UpstreamRef
+    from .upstream_subscriptions import Subscriber
 
-_NOTHING: Final[Mapping[str, Any]] = {}
+_log: Final = logging.getLogger("greenroom.gateway")
 _MOST_VARIED: Final = 64
 """Views of single clients that are cached; making one again takes milliseconds."""
 
@@ -90,12 +88,15 @@ class Gateway:
         self.host = host
         self.company = company
         self.uris = UpstreamUris(prefix)
-        self.client_connections = ClientConnections(host, outside, completed, company.peers.notify, most, idle)
+        self.client_connections = ClientConnections(host, outside, completed, self._announce_lists, most, idle)
         host.on_departure(self.client_connections.depart)
-        self.upstream_subscriptions = UpstreamSubscriptions(self._line, outside, company.peers.notify)
+        self.calls = UpstreamCalls(host, self.client_connections, self.uris, shared, lambda: company.settings.log_level)
+        self.upstream_subscriptions = UpstreamSubscriptions(self._line, self._notify)
         self.prefix = prefix
+        self._outside = outside
         self._beside = beside
-        self._shared = shared
+        self._listeners: dict[Pid, Hashable] = {}
+        """The principals of the listen processes that want to know of changed lists."""
         self._server_answers: Mapping[str, MethodHandler] = company.hooks.answers
         self._patient = True
         self._view_cache = ViewCache(host.router, host.federation, self.uris, prefix)
@@ -156,27 +157,52 @@ class Gateway:
         known = viewer.view(viewer.router.snapshot(), own)
         return known.prompts.get(name) or (await self.view(viewer)).prompts.get(name)
 
-    async def entries(self, method: str, ctx: Context) -> dict[str, Any]:
-        """The upstreams' entries for this client, by sort key, without denied tools."""
-        others = {} if self._beside is None else await self._beside.entries(method, ctx)
-        view = await self.view(await self._view_cache_for(ctx))
-        listed = view.lists[method]
+    async def entries(self, method: str, ctx: Context) -> tuple[dict[str, Any], Cache]:
+        """The upstreams' entries for this client, by sort key, without denied tools; and for how long the client may keep them."""
+        viewer = await self._view_cache_for(ctx)
+        view = await self.view(viewer)
+        listed: Mapping[str, Mapping[str, Any]] = view.lists[method]
         if method == "tools/list":
             denies = self.host.router.denies
-            listed = {name: one for name, one in listed.items() if not denies(*view.tools[name][:2])}
-        return {**others, **listed}
+            front, traits = dialect_of(ctx.protocol_version), self.client_connections.traits
+            listed = {
+                name: listed_tool(one, view.tools[name].definition, front, traits(view.tools[name].server))
+                for name, one in listed.items()
+                if not denies(*view.tools[name][:2])
+            }
+        cache = self._cache_of(method) if viewer is self._view_cache else Cache(0.0)
+        if self._beside is None:
+            return dict(listed), cache
+        others, of_others = await self._beside.entries(method, ctx)
+        return {**others, **listed}, merged_cache((of_others, cache))
+
+    def _cache_of(self, method: str) -> Cache:
+        """For how long clients may keep a list. Where callers have logins of their own, others may see another list."""
+        (part,) = (part for part, each in LISTS.items() if each.method == method)
+        federation = self.host.federation
+        cache = federation.cache_of(part)
+        is_private = any(map(self.host.per_caller, federation.ids()))
+        return Cache(cache.seconds) if is_private else cache
 
     def _lists(self, method: str, member: str, kind: Any) -> MethodHandler:
         async def answer(job: Job, ctx: Context) -> dict[str, Any]:
-            entries = await self.entries(method, ctx)
-            for entry in job.services.catalogue_ref.current.all(kind).values():
+            settings, dialect = job.services.settings, job.facts.dialect
+            entries, cache = await self.entries(method, ctx)
+            own = job.services.catalogue_ref.current.all(kind).values()
+            for entry in own:
                 if not may_use(entry, job.facts.peer):
                     continue
-                wire: dict[str, Any] = dict(getattr(entry, "wire", _NOTHING))
+                wire = wire_of(entry, dialect)
                 entries[wire.get("uri") or wire["name"]] = wire
-            keys = sorted(entries)
-            part, following = page(keys, job.params.get("cursor"), job.services.settings.page_size, kind)
+            keys, cursor = sorted(entries), job.params.get("cursor")
+            if cursor == "" and dialect.is_stateless:  # there it is a cursor as any other, and no list has given it
+                read_cursor(cursor, kind)
+            part, following = page(keys, cursor, settings.page_size, kind)
             result: dict[str, Any] = {member: [entries[key] for key in keys[part]]}
+            if dialect.is_stateless:
+                if own:
+                    cache = merged_cache((cache, check_caches("cache", settings.cache).get(method) or Cache(0.0)))
+                result |= cache.to_wire(private=any(getattr(entry, "scopes", ()) for entry in own))
             return result if following is None else {**result, "nextCursor": following}
 
         return answer
@@ -199,7 +225,9 @@ class Gateway:
             return error_result(error)
         except (ClientError, FederationError, SignInError) as error:
             raise upstream_error(origin.server, error) from error
-        result = await self._carry(origin.server, "tools/call", params, ctx, serial, as_task=origin.task_only)
+        result = await self.calls.carry(
+            origin.server, "tools/call", params, job, ctx, serial=serial, tool=origin.definition
+        )
         return self.uris.tool_result(origin.server, result, self._listed(origin.server))
 
     async def _get_prompt(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -211,7 +239,7 @@ class Gateway:
             )
         ctx.name = name
         params: dict[str, Any] = {"name": origin.name, "arguments": job.params.get("arguments") or {}}
-        result = await self._carry(origin.server, "prompts/get", params, ctx)
+        result = await self.calls.carry(origin.server, "prompts/get", params, job, ctx)
         return self.uris.prompt(origin.server, result, self._listed(origin.server))
 
     async def _read(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -220,7 +248,10 @@ class Gateway:
             return await self._from_server(job, ctx)
         server, own = origin
         ctx.uri = job.params["uri"]
-        return self.uris.contents(server, await self._carry(server, "resources/read", {"uri": own}, ctx))
+        result = await self.calls.carry(server, "resources/read", {"uri": own}, job, ctx)
+        if "cacheScope" in result and self.host.per_caller(server):
+            result["cacheScope"] = "private"
+        return self.uris.contents(server, result)
 
     async def _complete(self, job: Job, ctx: Context) -> dict[str, Any]:
         ref = job.params["ref"]
@@ -235,7 +266,7 @@ class Gateway:
         if server is None:
             return await self._from_server(job, ctx)
         params = {key: value for key, value in job.params.items() if key != "_meta"}
-        return await self._carry(server, "completion/complete", {**params, "ref": inner}, ctx)
+        return await self.calls.carry(server, "completion/complete", {**params, "ref": inner}, job, ctx)
 
     def _origin(self, uri: str) -> tuple[str, str] | None:
         origin = self.uris.inward(uri)
@@ -267,98 +298,6 @@ class Gateway:
         result: dict[str, Any] = await answer(job, ctx)
         return result
 
-    # --- forwarding
-
-    async def _connect(self, server: str, ctx: Context) -> tuple[Line, ClientConnection | None]:
-        """The connection for this client. Callers without principal and session share the host's own.
-
-        Raises `CallerNotSignedIn` where each caller needs its own login: then no connection is shared, whatever `shared` says.
-        """
-        alone = ctx.principal is None and not ctx.session_id
-        shared = alone or (self._shared if isinstance(self._shared, bool) else server in self._shared)
-        if shared and not self.host.per_caller(server):
-            line = self.host.federation.line(server, quota_key(peer_of(ctx), ctx.session_id))
-            if line is None:
-                raise Unavailable(server)
-            status = line.status
-            if status.phase in (Phase.BACKOFF, Phase.PARKED):
-                raise Unavailable(server, status.cause, status.retry_in)
-            return line, None
-        connection = await self.client_connections.connection_for(server, ctx)
-        return connection.line, connection
-
-    async def _carry(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        ctx: Context,
-        serial: int | None = None,
-        *,
-        as_task: bool = False,
-    ) -> dict[str, Any]:
-        """Send the request to the upstream on behalf of this call; with `serial`, only to that very server and not to its replacement.
-
-        Raises `McpError`: the upstream's, or one that says why it has not answered.
-        """
-        meta = {key: value for key, value in ctx.meta.items() if key != "progressToken"}
-        whole = {**params, "_meta": meta} if meta else dict(params)
-        connection: ClientConnection | None = None
-        try:
-            line, connection = await self._connect(server, ctx)
-            if serial is not None and self.host.federation.serial(server) != serial:
-                raise Unavailable(server)
-            number = None if connection is None else connection.enter(ctx)
-            answered = False
-            try:
-                # The host's own line counts its calls by itself.
-                with contextlib.nullcontext() if connection is None else self.host.federation.count_call(server):
-                    cancel: Callable[[str], object]
-                    if as_task:
-                        task = asyncio.ensure_future(call_as_task(line, whole, timeout=None))
-                        cancel, ended = task.cancel, _await_task(task, ctx)
-                    else:
-                        # Progress is requested even if the client did not: each report restarts the worker's timeout for silent calls.
-                        pending = line.begin(method, whole, timeout=None, progress=True)
-                        cancel, ended = pending.cancel, _relay_progress(pending, ctx)
-                    if connection is not None and number is not None:
-                        connection.set_cancel(number, cancel)
-                    result = await ended
-                answered = True
-            except PeerError as error:
-                answered = True
-                may_ask = self.host.router.may_ask_users(server)
-                if may_ask and connection is not None and (first := url_elicitation_of(error)) is not None:
-                    connection.remember_pages([each.id for each in first.elicitations])
-                    raise first from None
-                raise
-            finally:
-                if connection is not None and number is not None:
-                    connection.leave(number, answered=answered)
-        except PeerError as error:
-            raise self._outward(server, error) from None
-        except RequestCancelled:
-            if connection is None or not connection.closed:
-                raise
-            raise upstream_error(server, ClientClosed(f"{server} was removed")) from None
-        except (ClientError, FederationError, SignInError) as error:
-            if connection is not None and _not_signed_in(error) is not None:
-                self.client_connections.dismiss(connection)
-            raise upstream_error(server, error) from error
-        return result
-
-    def _outward(self, server: str, error: PeerError) -> McpError:
-        """The upstream's error for the client, with the gateway's URI. A URL elicitation of a server that may not ask users is refused."""
-        if error.code == ErrorCode.URL_ELICITATION_REQUIRED and not self.host.router.may_ask_users(server):
-            detail = {"server": server, "reason": ConsentDenied.reason}
-            return McpError(
-                ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} may not ask users anything", detail
-            )
-        data: Any = error.data
-        if is_object(data) and isinstance(uri := data.get("uri"), str):
-            data = {**data, "uri": self.uris.outward(server, uri)}
-        return McpError(error.code, error.message, data)
-
     # --- subscriptions
 
     async def _subscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -374,12 +313,13 @@ class Gateway:
         if origin is not None:
             server, own = origin
             try:
-                await self.upstream_subscriptions.begin(ctx.session_id, uri, server, own)
+                id = ctx.session_id
+                await self.upstream_subscriptions.begin(id, uri, server, own, lambda: self._outside(id))
             except (PeerError, ClientError, FederationError, SignInError) as error:
                 await company.subscriptions.call(Subscriptions.unsubscribe, session, uri)
-                raise (
-                    self._outward(server, error) if isinstance(error, PeerError) else upstream_error(server, error)
-                ) from error
+                if isinstance(error, PeerError):
+                    raise self.calls.outward(server, error, job.method, ctx) from error
+                raise upstream_error(server, error) from error
         return {}
 
     async def _unsubscribe(self, job: Job, ctx: Context) -> dict[str, Any]:
@@ -393,16 +333,95 @@ class Gateway:
         return {}
 
     async def _line(self, server: str, ctx: Context) -> Line:
-        return (await self._connect(server, ctx))[0]
+        return (await self.calls.connect(server, ctx))[0]
+
+    def _notify(self, subscriber: Subscriber, method: str, params: dict[str, Any]) -> bool:
+        if isinstance(subscriber, str):
+            return self.company.peers.notify(subscriber, method, params)
+        return send(subscriber, ChangeAnnouncement(method, params))
+
+    def _announce_lists(self, connection: ClientConnection, method: str) -> None:
+        """Tell the clients of this connection that a list has changed on it."""
+        for session in connection.sessions:
+            self._notify(session, method, {})
+        principal = None if connection.key is None else connection.key.principal
+        if principal is not None:
+            for listener, owner in tuple(self._listeners.items()):
+                if owner == principal and not self._notify(listener, method, {}):
+                    self._listeners.pop(listener, None)
+
+    async def listen(self, listener: Pid, facts: SessionFacts, uris: Sequence[str], *, lists: bool) -> Sequence[str]:
+        """Announce changes to a process, until `stop_listening` or its death: of these resources, and with `lists` of lists that differ for its client.
+
+        Returns the resources that are followed: of those that are no upstream's, all. One that its upstream cannot follow is left out.
+        """
+        if lists and facts.peer.principal is not None:
+            self._listeners[listener] = facts.peer.principal
+        # It is followed on a connection of the client on which no call is asked anything.
+        plain = replace(facts, client_capabilities={}, log_level=None)
+
+        def context() -> Context:
+            return Context(plain, NO_PEER, Cancellation(), None, {})
+
+        async def follow(uri: str, server: str, own: str) -> str | None:
+            try:
+                async with asyncio.timeout(self.host.router.patience):
+                    await self.upstream_subscriptions.begin(listener, uri, server, own, context)
+            except (PeerError, ClientError, FederationError, SignInError, TimeoutError) as error:
+                _log.info("a client cannot listen to %s of %s: %s", own, server, error)
+                return None
+            return uri
+
+        here = {uri: origin for uri in uris if (origin := self._origin(uri)) is not None}
+        others = [uri for uri in uris if uri not in here]
+        if self._beside is not None:
+            others = list(await self._beside.listen(listener, facts, others, lists=lists))
+        elif "resources/subscribe" in self._server_answers:
+            others = []  # the server's own code decides on each subscription, and does so for sessions alone
+        followed = {*others, *await asyncio.gather(*(follow(uri, *origin) for uri, origin in here.items()))}
+        return [uri for uri in uris if uri in followed]
+
+    def stop_listening(self, listener: Pid) -> None:
+        """Announce nothing more to this process."""
+        self._listeners.pop(listener, None)
+        self.upstream_subscriptions.end_all(listener)
+        if self._beside is not None:
+            self._beside.stop_listening(listener)
+
+    # --- what the server asks before a request is answered
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any upstream has tools whose calls may become tasks."""
+        traits = self.client_connections.traits
+        here = any(traits(server).tasks != "none" for server in self.host.federation.ids())
+        return here or (self._beside is not None and self._beside.has_tasks)
+
+    @property
+    def runs_own_tools(self) -> bool:
+        """Whether the server's own tools are called as they are registered."""
+        return "tools/call" not in self._server_answers if self._beside is None else self._beside.runs_own_tools
+
+    def tool(self, name: str) -> UpstreamTool | None:
+        """The upstream's tool that clients call by this name, as far as its list is known."""
+        viewer = self._view_cache
+        found = viewer.view(viewer.router.snapshot(), self.company.catalogue_ref.current).tools.get(name)
+        if found is None:
+            return None if self._beside is None else self._beside.tool(name)
+        return UpstreamTool.of(name, found.definition, self.client_connections.traits(found.server), found.header_plan)
 
     # --- maintenance
 
     async def sweep(self, now: float) -> None:
         """Close idle connections and those of ended sessions; restart subscription processes that have died."""
 
-        def lives(session: str) -> bool:
-            return self.company.peers.whereis(session) is not None
+        def lives(subscriber: Subscriber) -> bool:
+            if isinstance(subscriber, str):
+                return self.company.peers.whereis(subscriber) is not None
+            return is_alive(subscriber)
 
+        for listener in [each for each in self._listeners if not is_alive(each)]:
+            del self._listeners[listener]
         self.client_connections.sweep(now, lives)
         await self.upstream_subscriptions.sweep(lives)
 
@@ -411,191 +430,12 @@ class Gateway:
         await self.client_connections.set_level(session, level)
 
     async def roots_changed(self, session: str) -> None:
-        """Notify the upstreams that work for a client that its roots have changed."""
+        """Notify the upstreams that work for a client that its roots have changed. Those of the stateless era ask for them when they need them."""
         for line in self.client_connections.lines_of(session):
+            if UpstreamTraits.of(line.welcome).is_stateless:
+                continue
             with contextlib.suppress(ClientError):
                 await line.notify("notifications/roots/list_changed")
-
-
-async def _relay_progress(pending: Pending, ctx: Context) -> dict[str, Any]:
-    """The result, after all progress before it was passed on. The client's cancellation is passed to the upstream."""
-    loop = asyncio.get_running_loop()
-    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(pending.cancel, "cancelled by the client"))
-    telling = asyncio.ensure_future(_forward_progress(pending, ctx))
-    try:
-        result = await pending.result()
-        await telling
-        return result
-    finally:
-        unsubscribe()
-        if not telling.done():
-            telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await telling
-
-
-async def _await_task(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dict[str, Any]:
-    """The result of a call made as a task, which is cancelled with the client's call."""
-    loop = asyncio.get_running_loop()
-    unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(task.cancel, "cancelled by the client"))
-    try:
-        await asyncio.wait((task,))
-    finally:
-        unsubscribe()
-        task.cancel()
-    if task.cancelled():
-        raise RequestCancelled
-    return task.result()
-
-
-async def _forward_progress(pending: Pending, ctx: Context) -> None:
-    async for step in pending.progress():
-        _ = ctx.progress(step.progress, step.total, step.message)
-
-
-def url_elicitation_of(error: PeerError) -> UrlElicitationRequired | None:
-    """An upstream's URL elicitation error as our own, so that the client is notified of its completion; None for other errors."""
-    if error.code != ErrorCode.URL_ELICITATION_REQUIRED or not is_object(error.data):
-        return None
-    listed = error.data.get("elicitations")
-    try:
-        pages = [
-            UrlElicitation(one["message"], one["url"], one["elicitationId"])
-            for one in (listed if is_array(listed) else ())
-        ]
-        return UrlElicitationRequired(pages, error.message)
-    except (LocalProtocolError, KeyError, TypeError):
-        return None  # invalid pages: pass the upstream's error on unchanged
-
-
-def _not_signed_in(error: Exception) -> CallerNotSignedIn | None:
-    cause = getattr(error, "cause", None)
-    return next((each for each in (error, cause) if isinstance(each, CallerNotSignedIn)), None)
-
-
-def upstream_error(server: str, error: ClientError | FederationError | SignInError) -> McpError:
-    """The error for a client when an upstream does not answer: its name and a reason. The error's text is left out, since it may contain secrets."""
-    if (caller := _not_signed_in(error)) is not None:
-        detail = {"server": server, "reason": caller.reason}
-        return McpError(ErrorCode.INVALID_REQUEST, f"The upstream server {server!r} was not asked: {caller}", detail)
-    cause: Any = getattr(error, "cause", None)
-    data: dict[str, Any] = {"server": server, "reason": error.reason}
-    if isinstance(reason := getattr(cause, "reason", None), str):
-        data["cause"] = reason
-    if isinstance(error, RequestLost):
-        data["maybeDone"] = error.maybe_done
-    retry_in = getattr(error, "retry_in", None)
-    if isinstance(retry_in, int | float):
-        data["retryIn"] = round(float(retry_in), 3)
-    return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
-
-
-# --- Clients' subscriptions to resources of upstreams: one process for each, which follows the resource on the client's own connection.
-# Only the session that subscribed is notified. When such a process has died (with the connection, or with its supervisor), the next sweep
-# starts another one, and the client is notified, since the resource may have changed meanwhile.
-
-_UPDATED: Final = "notifications/resources/updated"
-
-
-@dataclass(eq=False, slots=True)
-class _Subscription:
-    """One subscription, from subscribe to unsubscribe. A later one to the same resource is another object."""
-
-    server: str
-    own: str
-    pid: Pid | None = None
-    begins: bool = False
-
-    @property
-    def lost(self) -> bool:
-        """Whether its process has died."""
-        return not self.begins and (self.pid is None or not is_alive(self.pid))
-
-
-@dataclass(eq=False, repr=False)
-class UpstreamSubscriptions:
-    """All subscriptions of one gateway."""
-
-    _connect: Callable[[str, Context], Awaitable[Line]]
-    """Finds a client's connection to a server."""
-    _outside: Callable[[str], Context]
-    """Makes the context of a session."""
-    _notify: Callable[[str, str, dict[str, Any]], bool]
-    """Sends a notification to a session."""
-
-    def __post_init__(self) -> None:
-        self._wanted: dict[tuple[str, str], _Subscription] = {}
-        self.supervisor: Ref[TaskSupervisor] | None = None
-        """The supervisor of the subscriptions' processes, once there is one."""
-
-    async def begin(self, session: str, uri: str, server: str, own: str) -> None:
-        """Subscribe a session to `uri`, which is `own` at the server. Raises the upstream's error."""
-        key = (session, uri)
-        if key in self._wanted:
-            return
-        wanted = self._wanted[key] = _Subscription(server, own)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            await self._start(key, wanted, ready)
-            await ready
-        except BaseException as error:
-            if self._wanted.get(key) is wanted:
-                self.end(session, uri)
-            if isinstance(error, ActorError):
-                raise Unavailable(server, error) from error
-            raise
-
-    def end(self, session: str, uri: str) -> None:
-        """End a subscription; a no-op without one."""
-        wanted = self._wanted.pop((session, uri), None)
-        if wanted is not None and wanted.pid is not None:
-            exit(wanted.pid, SHUTDOWN)
-
-    async def sweep(self, lives: Callable[[str], bool]) -> None:
-        """End the subscriptions of ended sessions, and restart processes that have died."""
-        for key, wanted in tuple(self._wanted.items()):
-            if not lives(key[0]):
-                self.end(*key)
-            elif wanted.lost:
-                try:
-                    await self._start(key, wanted, None)
-                except ActorError:
-                    return  # the supervisor is being restarted: try again at the next sweep
-
-    async def _start(self, key: tuple[str, str], wanted: _Subscription, ready: asyncio.Future[None] | None) -> None:
-        if self.supervisor is None:
-            raise Unavailable(wanted.server)
-        wanted.begins = True
-        try:
-            wanted.pid = await supervise_job(self.supervisor, self._follow, key, wanted, ready)
-        finally:
-            wanted.begins = False
-
-    async def _follow(self, key: tuple[str, str], wanted: _Subscription, ready: asyncio.Future[None] | None) -> None:
-        """The body of a subscription's process. After a restart it notifies once, since changes may have been missed."""
-        session, uri = key
-        why: Exception = Unavailable(wanted.server)
-        try:
-            if self._wanted.get(key) is not wanted:
-                return
-            wanted.pid = self_pid()
-            line = await self._connect(wanted.server, self._outside(session))
-            async with line.subscribe(wanted.own) as updates:
-                if ready is None:
-                    self._notify(session, _UPDATED, {"uri": uri})
-                elif not ready.done():
-                    ready.set_result(None)
-                async for _ in updates:
-                    if not self._notify(session, _UPDATED, {"uri": uri}):
-                        return
-        except (ClientError, PeerError, ActorError) as error:
-            why = error
-        finally:
-            if ready is not None and not ready.done():
-                if self._wanted.get(key) is wanted:
-                    ready.set_exception(why)
-                else:
-                    ready.set_result(None)  # the session has unsubscribed meanwhile, or has ended: that is a success
 
 
 # --- The processes of a gateway, as a child of the server's company (rest_for_one): process (keeps the host open, announces changed lists, and

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from greenroom.actors.apps import APP_SCHEME
-from greenroom.actors.client.task_only_tools import is_task_only
 from greenroom.actors.federation.tool_router import same_objects
 from greenroom.protocol.provider_rules import ProviderNames
 from greenroom.protocol.serialization import is_array, is_object
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from greenroom.actors.federation.offering import Offering, Upstreams
     from greenroom.actors.federation.tool_catalogue import FederatedTool, ToolCatalogue
     from greenroom.actors.federation.tool_router import ToolRouter
+    from greenroom.protocol.mirrored_headers import HeaderPlan
 
     from .client_connections import ClientConnection
 
@@ -35,8 +36,10 @@ class UpstreamRef(NamedTuple):
 
     server: str
     name: str
-    task_only: bool = False
-    """Whether it is a tool that can only be called as a task."""
+    definition: Mapping[str, Any] = MappingProxyType({})
+    """A tool's definition, as its server sent it."""
+    header_plan: HeaderPlan | None = None
+    """The arguments of a tool that HTTP headers repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def view_of(
         if own.tool(name) is not None:
             _log_hidden("tool", name, one.server)
             continue
-        tool_origins[name] = UpstreamRef(one.server, one.tool, is_task_only(one.definition))
-        # Tasks of an upstream are not forwarded, so none is offered: the gateway waits for a task's result itself.
+        tool_origins[name] = UpstreamRef(one.server, one.tool, one.definition, one.header_plan)
+        # Whether a client is offered tasks depends on its revision: see `era_bridge.listed_tool`.
         listed = {key: value for key, value in one.listed_as(name).items() if key != "execution"}
         listed_tools[name] = addresses.tool(one.server, listed)
     prompts: dict[str, UpstreamRef] = {}

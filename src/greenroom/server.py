@@ -428,6 +428,7 @@ class Server(Decorators):
             level=_both_hooks(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
         )
         self._gateways.append(gateway)
+        company.catalogue_ref.write(lambda catalogue: catalogue.with_mounted(gateway))
 
     def thespian_tool(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from greenroom import Client, Server, Settings, UrlElicitation, UrlElicitationRequired, resource_link
+from greenroom import Client, ClientSettings, Server, Settings, UrlElicitation, UrlElicitationRequired, resource_link
 from greenroom.host import Host
 from greenroom.protocol.errors import McpError
 from greenroom.transports.client.memory_route import MemoryRoute
@@ -129,10 +129,21 @@ class Upstream:
             return [one for one in ("Ann", "Bob") if one.startswith(value)]
 
 
-def gateway(*upstreams: Upstream, consent: Consent | None = None, pins: Any = None, **options: Any) -> Server:
+LEGACY = "legacy"
+"""The mode of clients and upstreams in tests of sessions."""
+
+
+def session_host(servers: Any = None, *, mode: str = LEGACY, **options: Any) -> Host:
+    """A host whose connections begin with a handshake."""
+    return Host(servers, settings=ClientSettings(mode=mode), **options)
+
+
+def gateway(
+    *upstreams: Upstream, consent: Consent | None = None, pins: Any = None, mode: str = LEGACY, **options: Any
+) -> Server:
     server = Server("front", settings=Settings(page_size=4))
     servers: dict[str, Any] = {one.server.settings.name: one.server for one in upstreams}
-    server.mount(Host(servers, patience=1.0, consent=consent, pins=pins), **options)
+    server.mount(session_host(servers, patience=1.0, consent=consent, pins=pins, mode=mode), **options)
     return server
 
 
@@ -147,10 +158,10 @@ def agrees(form: Any) -> Any:
     return form.accept({"yes": True})
 
 
-def client(server: Server, principal: str | None = None, **options: Any) -> Client:
-    if principal is None:
-        return Client(server, **options)
-    return Client(MemoryRoute(server.company, peer=Peer("memory", principal=principal)), **options)
+def client(server: Server | str, principal: str | None = None, *, mode: str = LEGACY, **options: Any) -> Client:
+    if principal is None or isinstance(server, str):
+        return Client(server, mode=mode, **options)
+    return Client(MemoryRoute(server.company, peer=Peer("memory", principal=principal)), mode=mode, **options)
 
 
 def run(main: Callable[[], Any]) -> None:

@@ -72,7 +72,7 @@ def front(web: ScriptedServer, ask: Callable[[CallerIdentity], Any], *, shared: 
 def client(server: Server, subject: str | None, **more: Any) -> Client:
     info = None if subject is None else AuthInfo(subject, **more)
     peer = Peer("memory", principal=None if info is None else info.principal, auth=info)
-    return Client(MemoryRoute(server.company, peer=peer))
+    return Client(MemoryRoute(server.company, peer=peer), mode="legacy")
 
 
 async def whose(peer: Client) -> str:

@@ -10,13 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.actors.context import CallEnded
-from greenroom.actors.gateway.client_connections import ClientConnection, ForwardingHandler, forwardable_capabilities
+from greenroom.actors.gateway.client_connections import ClientConnection
+from greenroom.actors.gateway.forwarding_handler import ForwardingHandler, forwardable_capabilities
 from greenroom.actors.peer_channels import NoStream
+from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import McpError
 
 
 class Caller:
     """A minimal context."""
+
+    protocol_version = LATEST_DIALECT.version
 
     def __init__(self, session_id: str, *, in_call: bool = True) -> None:
         self.session_id = session_id

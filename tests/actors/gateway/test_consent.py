@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Host, Server
+from greenroom import Host, Server
 from greenroom.host import Consent, ConsentQuestion, Permissions, Rule
 from greenroom.protocol.errors import PeerError
 
@@ -27,7 +27,7 @@ def test_tools_denied_to_the_host_are_denied_to_its_clients(*, shared: bool) -> 
     async def main() -> None:
         up = Upstream("one")
         consent = Consent(rules(("deny", "remember"), ("allow", "add")))
-        async with Client(gateway(up, consent=consent, shared=shared)) as peer:
+        async with client(gateway(up, consent=consent, shared=shared)) as peer:
             assert await peer.call("one__add", a=1, b=2) == 3
             for tool, why in (("remember", "deny: deny 'remember'"), ("able", "no user can be asked")):
                 reply = await peer.call_tool(f"one__{tool}", {"what": "x"} if tool == "remember" else {})
@@ -48,7 +48,7 @@ def test_the_consent_question_names_the_clients_call() -> None:
             asked.append((question.name, question.arguments))
             return bool(question.arguments["a"] == 1)
 
-        async with Client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
+        async with client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
             assert await peer.call("one__add", a=1, b=2) == 3
             assert (await peer.call_tool("one__add", {"a": 2, "b": 2})).is_error
         assert asked == [("one:add", {"a": 1, "b": 2}), ("one:add", {"a": 2, "b": 2})]
@@ -59,7 +59,7 @@ def test_the_consent_question_names_the_clients_call() -> None:
 def test_a_tool_that_is_not_as_it_was_pinned_is_asked_about() -> None:
     async def main() -> None:
         consent = Consent(rules(("allow", "*")))
-        async with Client(gateway(Upstream("one"), consent=consent, pins={"one:add": "0" * 64})) as peer:
+        async with client(gateway(Upstream("one"), consent=consent, pins={"one:add": "0" * 64})) as peer:
             reply = await peer.call_tool("one__add", {"a": 1, "b": 2})
             assert reply.is_error
             assert "no user can be asked: check the tool, and pin it again" in reply.text
@@ -109,7 +109,7 @@ def test_a_client_that_does_not_want_it_any_more_need_not_be_answered_for() -> N
                 over.set()
             return True
 
-        async with Client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
+        async with client(gateway(Upstream("one"), consent=Consent(ask=ask))) as peer:
             call = peer.start_tool("one__add", {"a": 1, "b": 2})
             await asked.wait()
             call.cancel()
@@ -123,19 +123,19 @@ def test_consent_for_a_replaced_server_does_not_hold_for_its_successor() -> None
     class Moving(Host):
         """A host whose server is replaced while a client's own connection to it is opened."""
 
-        def connection(self, id: str, handler: Any, caller: Any = None) -> Any:
+        def connection(self, id: str, handler: Any, caller: Any = None, principal: Any = None) -> Any:
             last = self.federation.serial(id) or 0
 
             def moved(_: str) -> int:
                 return last + 1
 
             setattr(self.federation, "serial", moved)  # noqa: B010 - of this one alone
-            return super().connection(id, handler, caller)
+            return super().connection(id, handler, caller, principal)
 
     async def main() -> None:
         up, server = Upstream("one"), Server("front")
         server.mount(Moving({"one": up.server}))
-        async with Client(server) as peer:
+        async with client(server) as peer:
             with pytest.raises(PeerError) as caught:
                 await peer.call("one__remember", what="x")
             assert caught.value.data == {"server": "one", "reason": "unavailable"}
@@ -156,7 +156,7 @@ def test_a_server_removed_during_the_consent_question_is_unavailable(*, shared: 
             return True
 
         server = gateway(up, consent=Consent(ask=ask), shared=shared)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             with pytest.raises(PeerError, match="'one' has not answered") as caught:
                 await peer.call("one__remember", what="x")
             assert caught.value.data["server"] == "one"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.actors.tasks.stateless_client import StatelessClient
 
-from greenroom import Client, Server, Settings, ToolFailed
-from greenroom.host import Host
+from greenroom import Server, Settings, ToolFailed
 from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.transports.interfaces import Peer
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
 
 
-from .recording_upstream import UNREACHABLE, Upstream, agrees, client, gateway, run, says
+from .recording_upstream import UNREACHABLE, Upstream, agrees, client, gateway, run, says, session_host
 
 
 def test_everything_is_listed_over_all_pages() -> None:
@@ -28,7 +27,7 @@ def test_everything_is_listed_over_all_pages() -> None:
         def own() -> str:
             return "mine"
 
-        async with Client(server) as peer:
+        async with client(server) as peer:
             names = [one.name for one in await peer.list_tools()]
             assert names == sorted(names)
             assert len(names) == 23
@@ -49,7 +48,7 @@ def test_everything_is_listed_over_all_pages() -> None:
 
 def test_resources_prompts_and_completions_come_through() -> None:
     async def main() -> None:
-        async with Client(gateway(Upstream("one"))) as peer:
+        async with client(gateway(Upstream("one"))) as peer:
             reply = await peer.read_resource("upstream://one/note://one")
             assert reply.text == "a note"
             assert reply.contents[0].uri == "upstream://one/note://one"
@@ -71,7 +70,7 @@ def test_resources_prompts_and_completions_come_through() -> None:
 
 def test_the_upstreams_own_errors_are_the_clients() -> None:
     async def main() -> None:
-        async with Client(gateway(Upstream("one"))) as peer:
+        async with client(gateway(Upstream("one"))) as peer:
             with pytest.raises(PeerError) as caught:
                 await peer.call("one__fail")
             assert (caught.value.code, caught.value.message) == (-32050, "own error")
@@ -91,7 +90,7 @@ def test_progress_and_log_messages_come_back() -> None:
     async def main() -> None:
         logged: list[tuple[str | None, Any]] = []
         server = gateway(Upstream("one"))
-        async with Client(
+        async with client(
             server, sampling=says("x"), on_log=lambda said: logged.append((said.logger, said.data))
         ) as peer:
             steps: list[Progress] = []
@@ -171,7 +170,7 @@ def test_calls_without_a_session_are_asked_each_for_itself_while_others_wait_for
 def test_a_client_that_does_not_want_it_any_more_is_heeded() -> None:
     async def main() -> None:
         up = Upstream("one")
-        async with Client(gateway(up)) as peer:
+        async with client(gateway(up)) as peer:
             call = peer.start_tool("one__wait")
             await up.waiting.wait()
             call.cancel()
@@ -186,7 +185,7 @@ def test_a_client_that_goes_away_takes_its_calls_along() -> None:
         up = Upstream("one")
         server = gateway(up)
         async with server.started():
-            async with Client(server) as peer:
+            async with client(server) as peer:
                 call = peer.start_tool("one__wait")
                 await up.waiting.wait()
             await asyncio.wait_for(up.cancelled.wait(), 5)
@@ -202,8 +201,8 @@ def test_an_upstream_logs_what_its_client_wants_to_hear() -> None:
         server = gateway(Upstream("one"))
         async with (
             server.started(),
-            Client(server, on_log=lambda said: heard["quiet"].append(said.data)) as quiet,
-            Client(server, on_log=lambda said: heard["curious"].append(said.data)) as curious,
+            client(server, on_log=lambda said: heard["quiet"].append(said.data)) as quiet,
+            client(server, on_log=lambda said: heard["curious"].append(said.data)) as curious,
         ):
             await quiet.set_log_level("error")
             await quiet.call("one__chat")
@@ -219,7 +218,7 @@ def test_a_user_who_has_to_go_somewhere_first_is_sent_and_the_client_hears_when_
     async def main() -> None:
         up = Upstream("one")
         async with (
-            Client(gateway(up), url_elicitation=agrees) as peer,
+            client(gateway(up), url_elicitation=agrees) as peer,
             peer.listen("notifications/elicitation/complete") as told,
         ):
             with pytest.raises(PeerError) as caught:
@@ -237,8 +236,8 @@ def test_a_call_that_takes_too_long_is_given_up_upstream_too() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = Server("front", settings=Settings(call_timeout=0.2))
-        server.mount(Host({"one": up.server}))
-        async with Client(server) as peer:
+        server.mount(session_host({"one": up.server}))
+        async with client(server) as peer:
             with pytest.raises(ToolFailed, match=r"'one__wait' timed out.*0\.2 s"):
                 await peer.call("one__wait")
             await asyncio.wait_for(up.cancelled.wait(), 5)
@@ -254,8 +253,8 @@ def test_over_http_it_is_the_same() -> None:
         async with server.started():
             url = await server.listen(port=0)
             async with (
-                Client(url, sampling=says("A")) as first,
-                Client(url, sampling=says("B"), elicitation=agrees) as second,
+                client(url, sampling=says("A")) as first,
+                client(url, sampling=says("B"), elicitation=agrees) as second,
             ):
                 answers = await asyncio.gather(*(one.call("one__think") for one in (first, second) * 3))
                 assert answers == ["A", "B"] * 3
@@ -295,9 +294,10 @@ def researching(begun: asyncio.Event, ended: asyncio.Event) -> Server:
 async def test_a_tool_that_is_called_as_a_task_only_is_called_as_one_and_its_result_waited_for() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
     server = Server("front")
-    server.mount(Host({"up": researching(begun, ended)}))
-    async with Client(server) as peer:
-        assert "execution" not in next(one for one in await peer.list_tools() if one.name == "up__research").to_wire()
+    server.mount(session_host({"up": researching(begun, ended)}))
+    async with client(server) as peer:
+        tool = next(one for one in await peer.list_tools() if one.name == "up__research")
+        assert tool.to_wire()["execution"] == {"taskSupport": "optional"}, "the gateway can wait for the task itself"
         assert await peer.call("up__research", topic="tea") == "all of tea"
         call = peer.start_tool("up__endless")
         await begun.wait()
@@ -308,9 +308,9 @@ async def test_a_tool_that_is_called_as_a_task_only_is_called_as_one_and_its_res
 
 async def test_removing_a_server_ends_a_call_that_is_made_as_a_task() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
-    host, server = Host({"up": researching(begun, ended)}), Server("front")
+    host, server = session_host({"up": researching(begun, ended)}), Server("front")
     server.mount(host)
-    async with Client(server) as peer:
+    async with client(server) as peer:
         call = peer.start_tool("up__endless")
         await begun.wait()
         await host.remove("up", grace=0)
@@ -322,12 +322,12 @@ async def test_removing_a_server_ends_a_call_that_is_made_as_a_task() -> None:
 @pytest.mark.parametrize("prefix", ["", "up:"])
 def test_a_call_of_a_server_that_was_never_reached_is_an_error_at_once_with_its_reason(prefix: str) -> None:
     async def main() -> None:
-        host, server = Host({"gone": UNREACHABLE, "one": Upstream("one").server}, patience=5.0), Server("front")
+        host, server = session_host({"gone": UNREACHABLE, "one": Upstream("one").server}, patience=5.0), Server("front")
         server.mount(host, prefix)
         public = prefix.replace(":", "__")
-        async with Client(server) as client:
-            await client.list_tools()
-            for call in (client.call(f"{public}gone__x"), client.get_prompt(f"{public}gone__x")):
+        async with client(server) as peer:
+            await peer.list_tools()
+            for call in (peer.call(f"{public}gone__x"), peer.get_prompt(f"{public}gone__x")):
                 with pytest.raises(PeerError) as caught:
                     await call
                 assert caught.value.code == -32603
@@ -336,6 +336,6 @@ def test_a_call_of_a_server_that_was_never_reached_is_an_error_at_once_with_its_
                 assert caught.value.data["cause"] == "connect_failed"
             for name in ("missing__x", "gon__x", f"{public}one__x"):
                 with pytest.raises(PeerError, match="Unknown tool"):
-                    await client.call(name)
+                    await peer.call(name)
 
     run(main)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Server
+from greenroom import Server
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.gateway.gateway import GatewayProcess
 from greenroom.errors import ConfigError
-from greenroom.host import Host
 from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.supervision import kill, wait_down, whereis, which_children
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from greenroom.client import PendingCall
 
-from .recording_upstream import FRAGILE, UNREACHABLE, Upstream, client, gateway, run
+from .recording_upstream import FRAGILE, UNREACHABLE, Upstream, client, gateway, run, session_host
 
 # --- session state
 
@@ -243,7 +242,7 @@ def test_a_shared_connection_serves_waiting_principals_in_turn() -> None:
 def test_lists_that_change_upstream_are_told_here() -> None:
     async def main() -> None:
         up = Upstream("one")
-        async with Client(gateway(up)) as peer:
+        async with client(gateway(up)) as peer:
             await peer.list_tools()
             async with peer.listen("notifications/tools/list_changed") as told:
                 up.server.registry.unregister_tool("add")
@@ -261,7 +260,7 @@ def test_a_changed_resource_is_announced_to_its_subscribers() -> None:
         up = Upstream("one")
         server = gateway(up)
         uri = "upstream://one/note://one"
-        async with server.started(), Client(server) as first, Client(server) as second:
+        async with server.started(), client(server) as first, client(server) as second:
             async with first.subscribe(uri) as updates, second.listen("notifications/resources/updated"):
                 up.server.notify_resource_updated("note://one")
                 told = await anext(aiter(updates))
@@ -273,10 +272,10 @@ def test_a_changed_resource_is_announced_to_its_subscribers() -> None:
 
 def test_a_server_that_is_added_is_there_for_all() -> None:
     async def main() -> None:
-        host = Host(patience=1.0)
+        host = session_host(patience=1.0)
         server = Server("front")
         server.mount(host)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             assert await peer.list_tools() == []
             async with peer.listen("notifications/tools/list_changed") as told:
                 await host.add("one", Upstream("one").server)
@@ -299,10 +298,10 @@ def test_a_server_that_is_added_is_there_for_all() -> None:
 def test_an_unreachable_upstream_fails_at_once_and_affects_no_other() -> None:
     async def main() -> None:
         up = Upstream("one")
-        host = Host({"one": up.server, "dead": UNREACHABLE}, patience=0.05)
+        host = session_host({"one": up.server, "dead": UNREACHABLE}, patience=0.05)
         server = Server("front")
         server.mount(host)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             assert "one__add" in {one.name for one in await peer.list_tools()}
             with pytest.raises(PeerError) as caught:
                 await asyncio.wait_for(peer.read_resource("upstream://dead/x:1"), 2)
@@ -321,8 +320,8 @@ def test_an_upstream_that_is_killed_in_mid_call_is_told_and_the_next_call_has_an
     async def main() -> None:
         up = Upstream("one")
         server = Server("front")
-        server.mount(Host({"fragile": [sys.executable, str(program)], "one": up.server}, patience=20.0))
-        async with Client(server) as peer:
+        server.mount(session_host({"fragile": [sys.executable, str(program)], "one": up.server}, patience=20.0))
+        async with client(server) as peer:
             assert await peer.call("fragile__pid") > 0
             with pytest.raises(PeerError) as caught:
                 await asyncio.wait_for(peer.call("fragile__die"), 5)
@@ -348,8 +347,8 @@ def test_whichever_process_of_a_gateway_is_killed_it_comes_back(role: str) -> No
         uri = "upstream://one/note://one"
         async with (
             server.started(),
-            Client(server) as peer,
-            Client(server) as other,
+            client(server) as peer,
+            client(server) as other,
             peer.subscribe(uri) as updates,
         ):
             assert await peer.call("one__add", a=1, b=2) == 3
@@ -393,7 +392,7 @@ def test_a_call_waits_for_the_connections_supervisor_that_restarts_after_the_kee
             opened.set()
             await go_on.wait()
 
-        async with server.started(), Client(server) as peer:
+        async with server.started(), client(server) as peer:
             assert await peer.call("one__add", a=1, b=2) == 3
             supervisor = mounted.client_connections.supervisor
             assert supervisor is not None
@@ -420,7 +419,7 @@ def test_connections_of_a_client_that_left_are_closed() -> None:
         server = gateway(up)
         (mounted,) = server._gateways
         async with server.started():
-            async with Client(server) as peer, client(server, "ann") as ann:
+            async with client(server) as peer, client(server, "ann") as ann:
                 await peer.call("one__add", a=1, b=2)
                 await ann.call("one__add", a=1, b=2)
                 peer_id, ann_id = [card.id for card in await server.company.peers.all()]
@@ -455,7 +454,7 @@ def test_a_connection_whose_caller_left_is_closed_like_any_other() -> None:
             await usable(connection)
 
         connections._usable = slow  # type: ignore[method-assign]  # as a server is that takes its time
-        async with server.started(), Client(server) as peer:
+        async with server.started(), client(server) as peer:
             call = peer.start_tool("one__add", {"a": 1, "b": 2})
             await arrived.wait()
             worker = (await which_children(server.company.workers))[0].ref
@@ -480,7 +479,7 @@ def test_a_sessions_log_level_is_forgotten_with_the_session() -> None:
         server = gateway(Upstream("one"))
         (mounted,) = server._gateways
         async with server.started():
-            async with Client(server) as peer:
+            async with client(server) as peer:
                 await peer.set_log_level("debug")
                 (id,) = [card.id for card in await server.company.peers.all()]
                 await mounted.sweep(0.0)
@@ -498,8 +497,8 @@ def test_two_hosts_are_told_apart_by_their_prefixes() -> None:
     async def main() -> None:
         server = Server("front")
         for prefix in ("a-", "b-"):
-            server.mount(Host({"one": Upstream("one").server}, patience=1.0), prefix)
-        async with Client(server) as peer:
+            server.mount(session_host({"one": Upstream("one").server}, patience=1.0), prefix)
+        async with client(server) as peer:
             names = {one.name for one in await peer.list_tools()}
             assert {"a-one__add", "b-one__add"} <= names
             assert await peer.call("a-one__remember", what="x") == "nothing"
@@ -515,16 +514,16 @@ def test_two_hosts_are_told_apart_by_their_prefixes() -> None:
 def test_ambiguous_server_prefixes_are_refused() -> None:
     server = gateway(Upstream("one"))
     with pytest.raises(ConfigError, match="prefix"):
-        server.mount(Host())
+        server.mount(session_host())
 
 
 def test_a_tool_that_is_refused_is_not_served() -> None:
     async def main() -> None:
         up = Upstream("one")
-        host = Host({"one": up.server}, pins={}, policy="refuse")
+        host = session_host({"one": up.server}, pins={}, policy="refuse")
         server = Server("front")
         server.mount(host)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             assert await peer.list_tools() == []
             with pytest.raises(PeerError, match="one__add"):
                 await peer.call("one__add", a=1, b=2)
@@ -539,6 +538,6 @@ def test_mounting_a_running_server_is_refused() -> None:
         server = Server("front")
         async with server.started():
             with pytest.raises(ConfigError, match="before"):
-                server.mount(Host())
+                server.mount(session_host())
 
     run(main)

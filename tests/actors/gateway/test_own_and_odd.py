@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Host, Server
+from greenroom import Server
 from greenroom.actors.worker_interfaces import Hooks
 from greenroom.auth.auth_info import AuthInfo
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError
@@ -18,7 +18,7 @@ from greenroom.protocol.versions import LATEST
 from greenroom.transports.interfaces import Peer
 from greenroom.wire_probe import WireProbe
 
-from .recording_upstream import UNREACHABLE, Upstream, gateway
+from .recording_upstream import UNREACHABLE, Upstream, client, gateway, session_host
 
 if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Progress
@@ -55,7 +55,7 @@ def answering(name: str = "one", **answers: Any) -> Server:
 
 def front(upstream: Server, **options: Any) -> Server:
     server = Server("front", **options)
-    server.mount(Host({"one": upstream}, patience=1.0))
+    server.mount(session_host({"one": upstream}, patience=1.0))
     return server
 
 
@@ -98,7 +98,7 @@ async def test_a_subscription_that_the_upstream_refuses_is_refused_and_may_be_tr
 
 async def test_a_subscription_to_an_unreachable_upstream_is_refused_with_a_reason() -> None:
     server = Server("front")
-    server.mount(Host({"dead": UNREACHABLE}, patience=0.05))
+    server.mount(session_host({"dead": UNREACHABLE}, patience=0.05))
     async with WireProbe(server) as probe:
         with pytest.raises(PeerError) as caught:
             await probe.request("resources/subscribe", {"uri": "upstream://dead/x:1"})
@@ -153,7 +153,7 @@ async def test_the_servers_own_entries_are_answered_by_the_server() -> None:
     def names(value: str) -> list[str]:
         return [f"{value}!"]
 
-    async with Client(server) as peer:
+    async with client(server) as peer:
         assert "Mine, Ann." in str(await peer.get_prompt("mine", name="Ann"))
         assert list((await peer.complete("mine", "name", "A")).values) == ["A!"]
         with pytest.raises(PeerError):
@@ -174,7 +174,7 @@ async def test_of_two_of_one_name_the_servers_own_is_served_and_the_log_says_so(
         return "Mine."
 
     with caplog.at_level(logging.WARNING, "greenroom.gateway"):
-        async with Client(server) as peer:
+        async with client(server) as peer:
             assert [each.name for each in await peer.list_tools()].count("one__add") == 1
             assert await peer.call("one__add") == "mine"
             assert [each.name for each in await peer.list_prompts()] == ["one__greet"]
@@ -251,7 +251,7 @@ async def test_progress_that_is_no_number_is_passed_over() -> None:
             assert ctx.notify("notifications/progress", {"progressToken": ctx.progress_token, "progress": number})
         return "done"
 
-    async with Client(gateway(up)) as peer:
+    async with client(gateway(up)) as peer:
         steps: list[Progress] = []
         assert (await peer.call_tool("one__odd", on_progress=steps.append)).text == "done"
         assert [each.progress for each in steps] == [7]
@@ -266,7 +266,7 @@ async def test_a_call_that_fails_after_it_told_of_progress_fails_as_the_upstream
         ctx.progress(1, 2, "half")
         raise McpError(-32051, "the other half is missing")
 
-    async with Client(gateway(up)) as peer:
+    async with client(gateway(up)) as peer:
         steps: list[Progress] = []
         with pytest.raises(PeerError, match="the other half is missing") as caught:
             await peer.call_tool("one__half", on_progress=steps.append)
@@ -290,7 +290,7 @@ async def test_an_invalid_url_elicitation_is_passed_on_unchanged(listed: Any) ->
 
 
 async def test_where_all_share_one_connection_an_upstream_that_is_away_is_told_at_once() -> None:
-    host = Host({"dead": UNREACHABLE}, patience=0.05)
+    host = session_host({"dead": UNREACHABLE}, patience=0.05)
     server = Server("front")
     server.mount(host, shared=True)
     async with WireProbe(server) as probe:

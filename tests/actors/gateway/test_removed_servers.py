@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom import Client, Hooks, Server
-from greenroom.host import Host
+from greenroom import Hooks, Server
 from greenroom.protocol.errors import PeerError
 
 if TYPE_CHECKING:
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from greenroom.actors.gateway.client_connections import ClientConnections
+    from greenroom.host import Host
 
-from .recording_upstream import Upstream, run
+from .recording_upstream import Upstream, client, run, session_host
 
 SLEEPER = """
 import asyncio, os
@@ -51,7 +51,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def front(**servers: Any) -> tuple[Host, Server]:
-    host, server = Host(servers, patience=20.0), Server("front")
+    host, server = session_host(servers, patience=20.0), Server("front")
     server.mount(host)
     return host, server
 
@@ -62,7 +62,7 @@ def test_removing_a_server_ends_the_calls_and_the_process_of_a_clients_own_conne
 
     async def main() -> None:
         host, server = front(up=[sys.executable, str(program)])
-        async with Client(server) as peer:
+        async with client(server) as peer:
             pid = await peer.call("up__pid")
             call = peer.start_tool("up__sleep")
             async with asyncio.timeout(30):
@@ -91,7 +91,7 @@ def test_a_call_that_ends_within_the_grace_has_its_result_and_the_removal_waits_
             return "held"
 
         host, server = front(up=up)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             call = peer.start_tool("up__hold")
             await begun.wait()
             removing = asyncio.ensure_future(host.remove("up", grace=60))
@@ -109,7 +109,7 @@ def test_an_interrupted_removal_leaves_no_connection_behind() -> None:
     async def main() -> None:
         up = Upstream("up")
         host, server = front(up=up.server)
-        async with Client(server) as peer:
+        async with client(server) as peer:
             call = peer.start_tool("up__wait")
             await up.waiting.wait()
             line = next(iter(connections_of(server)._connections.values())).line
@@ -131,7 +131,7 @@ def test_a_connection_that_opens_while_its_server_is_removed_is_closed_and_its_c
         up = Upstream("up")
         host, server = front(up=up.server)
         connections = connections_of(server)
-        async with server.started(), Client(server) as peer:
+        async with server.started(), client(server) as peer:
             await peer.list_tools()
             connections._departed["up"] = 1  # as if the removal had come between the handshake and the call
             with pytest.raises(PeerError) as caught:
@@ -151,7 +151,7 @@ def test_a_replaced_servers_connections_are_closed_when_their_calls_have_ended()
         one, two = Upstream("up"), Upstream("up")
         async with one.server.started(), two.server.started():
             host, server = front(up=one.server)
-            async with Client(server) as peer:
+            async with client(server) as peer:
                 call = peer.start_tool("up__wait")
                 await one.waiting.wait()
                 old = next(iter(connections_of(server)._connections.values())).line
@@ -182,7 +182,7 @@ async def test_a_clients_own_connection_that_never_becomes_ready_is_waited_for_a
         return "hello"
 
     _, server = front(up=up)
-    async with Client(server) as peer:
+    async with client(server) as peer:
         began = loop.time()
         with pytest.raises(PeerError) as caught:
             await peer.call("up__hello")

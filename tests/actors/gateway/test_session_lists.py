@@ -15,7 +15,7 @@ from greenroom.protocol.tool_pins import Pins
 if TYPE_CHECKING:
     from greenroom import Client, Context
 
-from .recording_upstream import client, run
+from .recording_upstream import client, run, session_host
 
 
 def definition(name: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Personal(McpServer):
 
 def front(**options: Any) -> tuple[Host, Server]:
     Personal.open.clear()
-    host, server = Host({"up": Personal.server()}, patience=20.0, **options), Server("front")
+    host, server = session_host({"up": Personal.server()}, patience=20.0, **options), Server("front")
     server.mount(host)
     return host, server
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from greenroom import Host, Server
+from greenroom import Server
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.worker_interfaces import Hooks
 from greenroom.protocol.errors import McpError
 from greenroom.supervision import kill, wait_down, whereis, which_children
 from greenroom.wire_probe import WireProbe
 
-from .recording_upstream import Upstream, gateway
+from .recording_upstream import Upstream, gateway, session_host
 
 NOTE = "upstream://one/note://one"
 UPDATED = "notifications/resources/updated"
@@ -33,7 +33,7 @@ def taken_by(subscribed: Any) -> tuple[Server, Server, Any]:
         raise NotImplementedError
 
     server = Server("front")
-    server.mount(Host({"one": up}, patience=1.0))
+    server.mount(session_host({"one": up}, patience=1.0))
     (mounted,) = server._gateways
     return up, server, mounted
 
@@ -90,7 +90,7 @@ async def test_subscriptions_resume_after_their_supervisor_was_away() -> None:
         assert whereis(supervisor.target) is None
         await mounted.sweep(0.0)
         with pytest.raises(Unavailable):
-            await mounted.upstream_subscriptions.begin("another", NOTE, "one", "note://one")
+            await mounted.upstream_subscriptions.begin("another", NOTE, "one", "note://one", lambda: None)  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
         while whereis(supervisor.target) is None:  # noqa: ASYNC110 - its supervisor starts it in a moment
             await asyncio.sleep(0)
         assert await probe.wait_for_notifications(UPDATED, within=60.0) == [{"uri": NOTE}]
@@ -131,7 +131,7 @@ async def test_an_upstream_hears_that_its_client_works_elsewhere_and_so_does_the
         return [str(each.uri) for each in await ctx.roots()]
 
     server = Server("front", hooks=recording_hooks("front"))
-    server.mount(Host({"up": up}, patience=1.0))
+    server.mount(session_host({"up": up}, patience=1.0))
     roots = {"roots": [{"uri": "file:///here"}]}
     probe = WireProbe(server, capabilities={"roots": {"listChanged": True}}, answers={"roots/list": lambda _: roots})
     async with probe:
