@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from greenroom.actors.client.errors import ClientError as ClientError
     from greenroom.actors.client.errors import InitFailed as InitFailed
     from greenroom.actors.client.errors import InitTimeout as InitTimeout
+    from greenroom.actors.client.errors import InputRefused as InputRefused
     from greenroom.actors.client.errors import NotReady as NotReady
     from greenroom.actors.client.errors import Parked as Parked
     from greenroom.actors.client.errors import ProtocolVersionError as ProtocolVersionError
     from greenroom.actors.client.errors import RequestLost as RequestLost
     from greenroom.actors.client.errors import RequestTimeout as RequestTimeout
+    from greenroom.actors.client.errors import StreamLost as StreamLost
+    from greenroom.actors.client.errors import TaskLost as TaskLost
     from greenroom.actors.client.errors import TooManyPages as TooManyPages
     from greenroom.actors.client.errors import Unavailable as Unavailable
     from greenroom.actors.client.errors import Unsupported as Unsupported
@@ -144,9 +147,10 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.apps": "App AppCsp AppView shows_apps",
     "greenroom.actors.catalogue": "RegistrationError",
     "greenroom.actors.client.client_handler": "AskingCall ClientHandler Deferred asking_call",
-    "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout NotReady "
-    "Parked ProtocolVersionError RequestLost RequestTimeout TooManyPages "
-    "Unavailable Unsupported",
+    "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout "
+    "InputRefused NotReady Parked ProtocolVersionError RequestLost "
+    "RequestTimeout StreamLost TaskLost TooManyPages Unavailable "
+    "Unsupported",
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.response_cache": "ResponseCache",
     "greenroom.actors.client.settings": "ClientSettings",

@@ -446,7 +446,7 @@ def required_capabilities(
 
     Sub-capabilities came with the newest revision; before it, forms and context needed none.
     """
-    line = METHODS.get(method)
+    line = (EXTENSION_METHODS.get(method) if version >= STATELESS else None) or METHODS.get(method)
     if line is None:
         return []
     paths = [line.capability] if line.capability and line.declarer(receiver) is receiver else []
@@ -461,7 +461,7 @@ def required_capabilities(
             paths.append("sampling.tools")
         if in_parts and params.get("includeContext") not in (None, "none"):
             paths.append("sampling.context")
-    if params.get("task") is not None:
+    if params.get("task") is not None and version < STATELESS:
         paths.append(f"tasks.requests.{method.replace('/', '.')}")
     return paths
 

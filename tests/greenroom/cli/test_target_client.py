@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.example_counts import one_in
 
-from greenroom.actors.client.errors import ClientClosed, RequestLost, TooManyPages, Unsupported
+from greenroom.actors.client.errors import ClientClosed, InputRefused, RequestLost, TaskLost, TooManyPages, Unsupported
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.mentions.mention_reader import TemplateWordsError
 from greenroom.cli import login_command
@@ -301,6 +301,8 @@ def test_a_file_that_serves_without_a_guard_is_imported_up_to_there(typed: Type,
         (ConfigError("x"), 3),
         (Unsupported("prompts/list", "prompts"), 1),
         (TooManyPages("x"), 1),
+        (TaskLost("t1", "cancelled"), 1),
+        (InputRefused("tools/call", "elicitation/create", ValueError("no user")), 1),
         (PeerError(-32601, "no"), 1),
         (GreenroomError("whatever else it is"), 1),
         (PermissionError(13, "Permission denied", "x"), 1),
