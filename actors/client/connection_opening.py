@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import encode, encode_notification, encode_request
-from greenroom.transports.client.errors import ConnectFailed, WireFull
+from greenroom.transports.client.errors import ConnectFailed, HttpError, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
 from .errors import InitFailed, InitTimeout
@@ -34,12 +34,15 @@ from .settings import AUTO
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from greenroom.transports.client.errors import TransportError
     from greenroom.transports.client.interfaces import ClientWire, Route
 
     from .connection_line import ConnectionLine
     from .interfaces import ServerWelcome
     from .request_table import RequestTable
 
+_LEGACY_STATUSES: Final = frozenset({400, 404, 405})
+"""Statuses with which a server of the handshake era answers a request that stands alone. The first and the last say that it was not executed."""
 _QUOTED: Final = 200
 """Characters of an error that are kept as evidence."""
 _MOST_QUESTIONS = 2
@@ -221,6 +224,16 @@ class ConnectionOpening:
         return "it had a handshake before" if self.may_change else "only a handshake was tried"
 
     # --- guesses that fail
+
+    def is_legacy_refusal(self, error: TransportError) -> bool:
+        """Whether a request that stands alone was refused as a server of the handshake era would."""
+        return (
+            self._requests.envelope is not None
+            and self._line.phase is Phase.READY
+            and self.may_change
+            and isinstance(error, HttpError)
+            and error.status in _LEGACY_STATUSES
+        )
 
     def forget(self) -> None:
         """The server may speak another revision by now."""

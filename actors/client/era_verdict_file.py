@@ -64,9 +64,8 @@ class EraVerdictFile(EraVerdicts):
         digest = _digest(endpoint)
         super().forget(digest)
         super().learn(digest, version)
-        self._times = {each: self._times[each] for each in self._versions if each != digest} | {
-            digest: int(time.time())
-        }
+        self._times[digest] = int(time.time())
+        self._times = {each: self._times[each] for each in self._versions}
         self._save(digest)
 
     def forget(self, endpoint: str) -> None:

@@ -107,8 +107,6 @@ _PONG: Final = GenericTimeout("pong")
 _PROBE: Final = GenericTimeout("probe")
 _OF_A_SESSION: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed"})
 """Notifications that only a session can use: a server of the stateless era asks for the roots when it needs them."""
-_LEGACY_STATUSES: Final = frozenset({400, 404, 405})
-"""Statuses with which a server of the handshake era answers a request that stands alone. The first and the last say that it was not executed."""
 
 
 class WireCloseTimeout(NamedTuple):
@@ -627,7 +625,12 @@ class ServerConnection(GenStatem[Phase]):
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:
             return
-        if self._is_legacy_refusal(wire, lost.error) and not entry.open_ended and not entry.refused:
+        if (
+            wire is self._wire
+            and self.opening.is_legacy_refusal(lost.error)
+            and not entry.open_ended
+            and not entry.refused
+        ):
             entry.refused += 1
             refused = isinstance(lost.error, HttpError) and (
                 lost.error.status != NOT_FOUND or lost.error.answer is not None
@@ -651,17 +654,6 @@ class ServerConnection(GenStatem[Phase]):
             self._pending_transition = Next(Phase.CONNECTING, NextEvent(Internal()))
         else:  # the session was refused before it ever worked: back off
             self._on_failure(lost.error)
-
-    def _is_legacy_refusal(self, wire: ClientWire, error: TransportError) -> bool:
-        """Whether a request that stands alone was refused as a server of the handshake era would."""
-        return (
-            self.requests.envelope is not None
-            and wire is self._wire
-            and self.line.phase is Phase.READY
-            and self.opening.may_change
-            and isinstance(error, HttpError)
-            and error.status in _LEGACY_STATUSES
-        )
 
     # --- the end of wires
 

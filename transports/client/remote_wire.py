@@ -155,10 +155,12 @@ class RemoteRoute:
 
     @property
     def endpoint(self) -> str:
+        """The identity of the server."""
         return endpoint_of(self.route)
 
     @property
     def authorization(self) -> Hashable:
+        """By what requests are authorized now."""
         return authorization_of(self.route)
 
     @property
