@@ -314,7 +314,8 @@ def test_the_error_of_a_document_shows_no_control_character() -> None:
 
 @pytest.mark.row("26-X1")
 async def test_a_models_call_is_made_once_and_its_whole_reply_is_for_the_app() -> None:
-    server, calls = Server("games"), []
+    server = Server("games")
+    calls: list[int] = []
     board = server.app(URI, PAGE)
 
     @server.tool(app=board)
