@@ -15,7 +15,7 @@ import os
 from collections import deque
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from greenroom.protocol.jsonrpc import OversizedMessage
 from greenroom.protocol.sse import LineFramer
@@ -113,7 +113,7 @@ class CommandWire:
 
     # --- the ClientWire interface
 
-    is_http: ClassVar[bool] = False
+    is_http = False
 
     def send(
         self,

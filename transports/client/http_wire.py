@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcRequest, JsonRpcResponse, MessageLimits
@@ -127,7 +127,7 @@ class HttpWire:
 
     # --- the ClientWire interface
 
-    is_http: ClassVar[bool] = True
+    is_http = True
 
     def send(self, frame: bytes, id: RequestId | None = None, *, ordered: bool = False, mirrored: Headers = ()) -> None:
         if self._closing or self._has_ended or self._process.life:

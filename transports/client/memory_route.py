@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.envelope import is_enveloped
@@ -104,7 +104,7 @@ class MemoryClientWire:
 
     # --- the ClientWire interface
 
-    is_http: ClassVar[bool] = False
+    is_http = False
 
     def send(
         self,

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.errors import ErrorCode, RemoteProtocolError
@@ -232,7 +232,7 @@ class RogueWire:
         self.pid: Pid = spawn_link(self._play)
         self._self: Ref[object] = Ref(self.pid)
 
-    is_http: ClassVar[bool] = False
+    is_http = False
 
     def send(
         self,
