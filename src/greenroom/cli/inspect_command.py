@@ -62,7 +62,7 @@ def inspect(
 
 
 async def _inspected(where: Any) -> dict[str, Any]:
-    async with connected(where) as client:
+    async with connected(where, asks_anew=True) as client:
         lists = await every_list(client)
         welcome = client.welcome
         return {

@@ -17,6 +17,7 @@ from greenroom.client import Client
 from greenroom.errors import ConfigError
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.supervision import visible_text
+from greenroom.transports.client.interfaces import endpoint_of
 
 from .click_app import echo, styled
 from .exit_codes import UsageError, visible
@@ -97,10 +98,14 @@ class TargetClient(Client):
         """Share what is known of servers' eras with earlier and later commands."""
         self._line.verdicts = EraVerdictFile()
 
+    def forget_era(self) -> None:
+        """Ask the server for its era, whatever earlier commands have found out."""
+        self._line.verdicts.forget(endpoint_of(self._route))
+
 
 @asynccontextmanager
-async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
-    """A connected client for the target."""
+async def connected(where: TargetOptions, *, asks_anew: bool = False) -> AsyncGenerator[TargetClient]:
+    """A connected client for the target. With `asks_anew` it does not rely on what earlier commands have found out about the server's era."""
     configure_logging(verbose=where.verbose)
     place = _client_spec(where)
     if where.era is not None:
@@ -109,6 +114,8 @@ async def connected(where: TargetOptions) -> AsyncGenerator[TargetClient]:
         client = client_at(place, where.timeout, **where.callbacks)
     except ConfigError as error:  # configuration files were checked earlier, so the mistake is in the typed words
         raise UsageError(str(error)) from error
+    if asks_anew or where.era == AUTO:
+        client.forget_era()
     if place.inside:
         with stdout_to_stderr(), report_author_errors(str(where.target)):
             async with client:
