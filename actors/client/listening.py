@@ -382,7 +382,9 @@ class Listening:
         # Before its acknowledgement a listen counts only if no other one speaks.
         if listen is None or (listen is self._opening and self.current is not None):
             return None
-        if not listen.wish.covers(method, params) or (self._former and self._is_told(listen, method, params)):
+        if not listen.wish.covers(method, params) or self._is_unwanted(listen, method, params):
+            return None
+        if self._former and self._is_told(listen, method, params):
             return None
         rest = {name: value for name, value in meta.items() if name != SUBSCRIPTION_ID_KEY}
         own = {name: value for name, value in params.items() if name != "_meta"}
@@ -394,6 +396,13 @@ class Listening:
                 if listen is not None and listen.id == id and listen.wire == wire.pid:
                     return listen
         return None
+
+    def _is_unwanted(self, listen: ListenRequest, method: str, params: Mapping[str, Any]) -> bool:
+        """Whether it is about a resource that was unsubscribed from while the listen was still heard."""
+        if method != UPDATED:
+            return False
+        wanted, uri = self._line.readers.by_uri, params.get("uri")
+        return not wanted or (isinstance(uri, str) and uri in listen.wish.uris and uri not in wanted)
 
     def _is_told(self, listen: ListenRequest, method: str, params: Mapping[str, Any]) -> bool:
         """Whether another listen has told this change: of the announcements of one thing, as many are told as the listen with the most has had."""

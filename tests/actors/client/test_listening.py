@@ -398,6 +398,20 @@ async def test_former_listens_are_bounded_in_number_and_in_what_they_may_announc
 
 
 @pytest.mark.row("26-L6")
+async def test_after_unsubscribing_nothing_is_told_of_the_resource_though_the_listen_is_heard_a_moment_longer() -> None:
+    handler = Hearing()
+    script = ListenScript()
+    async with playing(script.stage, handler=handler) as (line, _), line.subscribe("a:1"):
+        async with line.subscribe("a:2"):
+            both = script.listens[-1].id
+        script.change(UPDATED, both, uri="a:2")
+        script.change(UPDATED, both, uri="a:2/part")  # a part of some resource, which may be the other one
+        script.change(UPDATED, both, uri="a:1")
+        await line.request("ping")
+        await settled(line)
+        assert [params["uri"] for _, params in handler.heard] == ["a:2/part", "a:1"]
+
+
 async def test_a_client_that_wants_nothing_more_cancels_its_listen() -> None:
     script = ListenScript()
     async with playing(script.stage) as (line, _):
