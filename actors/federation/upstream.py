@@ -561,8 +561,10 @@ class ListRefresher(GenServer):
             else:
                 tries = 0
                 now = self.process.node.now()
-                freshness = {part: ListFreshness(now, each.fresh_until, each.public) for part, each in lists.items()}
-                entries = {part: each.entries for part, each in lists.items()}
+                entries: dict[Part, list[Any]] = {part: each.entries for part, each in lists.items()}
+                freshness: dict[Part, ListFreshness] = {
+                    part: ListFreshness(now, each.fresh_until, each.public) for part, each in lists.items()
+                }
                 upstream.publish(upstream.offering.with_lists(entries), parts, freshness)
 
     def report_state(self) -> str:

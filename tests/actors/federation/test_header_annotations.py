@@ -95,8 +95,7 @@ async def test_arguments_are_mirrored_by_the_servers_own_schema_also_on_a_caller
         await all_ready(federation)
         line = federation.line("git")
         assert line is not None
-        params = {"name": "log", "arguments": {"region": "Malmö", "_meta": {}}}
-        await line.request("tools/call", params)
+        await line.request("tools/call", {"name": "log", "arguments": {"region": "Malmö"}})
         supervisor = await start(DynamicSupervisor)
         child_spec, own = federation.extra_connection("git", spec(stage))
         await start_child(supervisor, child_spec)

@@ -22,7 +22,7 @@ from .fake_upstreams import STEADY, all_ready, call, federated, spec
 if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import JsonRpcRequest
 
-CAPABILITIES = {**EITHER_ERA, "extensions": {TASKS_EXTENSION: {}}}
+CAPABILITIES: dict[str, Any] = {**EITHER_ERA, "extensions": {TASKS_EXTENSION: {}}}
 RESULT = {"content": [{"type": "text", "text": "done"}]}
 FRAGILE = BreakerSettings(failures=1, rate=0.0, cooldown=STEADY)
 QUESTION = {"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": {"type": "object"}}}
