@@ -275,14 +275,16 @@ class ResponseCache:
         for about in tuple(self._subjects):
             self._end(about)
 
-    def results(self, endpoint: Hashable, now: float) -> list[CachedResult]:
-        """The fresh results of an endpoint, oldest first."""
+    def results(self, endpoint: Hashable, authorization: Hashable, now: float) -> list[CachedResult]:
+        """The fresh results of an endpoint that requests with this authorization get, oldest first."""
         return [
             CachedResult(
                 slot.key.method, slot.key.param, slot.authorization is _PUBLIC, entry.fresh_until - now, entry.size
             )
             for slot, entry in self._entries.items()
-            if slot.key.endpoint == endpoint and now < entry.fresh_until
+            if slot.key.endpoint == endpoint
+            and slot.authorization in (_PUBLIC, authorization)
+            and now < entry.fresh_until
         ]
 
     # --- for `CacheFetch`
@@ -462,8 +464,8 @@ class LineCache:
         self.cache.forget(self.server)
 
     def results(self, now: float) -> list[CachedResult]:
-        """The fresh results of this server, oldest first."""
-        return self.cache.results(self.server, now)
+        """The fresh results of this server that requests of this line get, oldest first."""
+        return self.cache.results(self.server, self._authorization, now)
 
 
 def _slots(key: CacheKey, authorization: Hashable) -> Iterator[_Slot]:

@@ -326,8 +326,8 @@ def test_all_results_of_an_endpoint_are_dropped_where_news_may_have_been_missed(
     fill(cache, key(endpoint="other"), "ada", result())
     cache.forget(URL)
     under_way.settle(result(), None, "ada", 1.0)
-    assert [each.method for each in cache.results(URL, 1.0)] == []
-    assert len(cache.results("other", 1.0)) == 1
+    assert [cache.results(URL, authorization, 1.0) for authorization in ("ada", "bob")] == [[], []]
+    assert len(cache.results("other", "ada", 1.0)) == 1
     cache.clear()
     assert (cache.count, cache.size) == (0, 0)
 
@@ -442,13 +442,14 @@ def test_what_is_kept_is_listed_without_its_content() -> None:
     cache = ResponseCache()
     fill(cache, key(), "ada", result(2000, tools=["secret"]))
     fill(cache, key("resources/read", "book://a"), "ada", result(scope="public"))
-    shown = cache.results(URL, 1.0)
+    fill(cache, key(), "bob", result())
+    shown = cache.results(URL, "ada", 1.0)
     assert [(each.method, each.param, each.public, each.seconds_left) for each in shown] == [
         ("tools/list", None, False, 1.0),
         ("resources/read", "book://a", True, 59.0),
     ]
     assert "secret" not in f"{shown!r}{cache!r}"
-    assert len(cache.results(URL, 2.0)) == 1
+    assert len(cache.results(URL, "ada", 2.0)) == len(cache.results(URL, None, 1.0)) == 1
 
 
 # --- bounds
