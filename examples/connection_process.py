@@ -4,7 +4,7 @@ Run it: `python examples/connection_process.py`. It prints
 
     the bank and the shop share a process: True
     the post is in the program's own process: True
-    killed: bank RequestLost (SIGKILL), shop RequestLost (SIGKILL), post done
+    killed: bank StreamLost (SIGKILL), shop StreamLost (SIGKILL), post done
     after: bank done, shop done, post done
     in another process: True
 """

@@ -7,7 +7,7 @@ Run it: `python examples/federation_under_fire.py`. It prints
     kill upstream shop/connection      shop RequestLost, bank done, post done
     kill upstream shop                 shop RequestLost, bank done, post done
     kill upstream shop/refresher       shop done, bank done, post done
-    kill sessions/*                    shop done, bank PeerError, post done
+    kill tools?call*                   shop done, bank ToolFailed, post done
     crash upstream bank/connection     shop done, bank RequestLost, post done
     kill upstreams/*/probe             shop done, bank done, post done
     nothing                            shop done, bank done, post done
@@ -24,7 +24,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from greenroom import ClientError, Host, PeerError, Server
+from greenroom import ClientError, Host, Server, ToolError
 from greenroom.supervision import tree
 from greenroom.testing import Fault, FaultPlan, inject, play
 
@@ -37,7 +37,7 @@ PLAN = FaultPlan.of(
     Fault(1.5, "kill", "upstream shop/connection"),
     Fault(3.5, "kill", "upstream shop"),
     Fault(5.5, "kill", "upstream shop/refresher"),
-    Fault(7.5, "kill", "sessions/*"),  # on the server's side; the eldest is the bank's by then
+    Fault(7.5, "kill", "tools?call*", which=1),  # the call's process on the server's side; the second is the bank's
     Fault(9.5, "crash", "upstream bank/connection"),
     Fault(11.5, "kill", "upstreams/*/probe", which="all"),
 )
@@ -63,7 +63,7 @@ async def outcome(host: Host, name: str, number: int) -> str:
     """The outcome of a call."""
     try:
         return f"{await host.call(f'{name}:order', number=number)}"
-    except (ClientError, PeerError) as error:
+    except (ClientError, ToolError) as error:
         return type(error).__name__
 
 

@@ -1,10 +1,10 @@
-"""A gateway: one server in front of two upstreams, each client with its own upstream sessions, and an upstream that is down.
+"""A gateway: one server in front of two upstreams, whose questions reach the client that has called, and an upstream that is down.
 
 Run it: `python examples/gateway.py`. It prints
 
     offered: notes__add, notes__ask, weather__forecast, version
-    Ann's notes: milk
-    Bob's notes: bread
+    Ann adds milk: milk
+    Bob adds bread: milk, bread
     Bob is asked: May I tidy up?
     notes__ask: Bob says yes
     offline: the upstream server has not answered
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from greenroom import ElicitationRequest
 
 notes = Server("notes")
-_notes: dict[str, list[str]] = {}
+_notes: list[str] = []
 
 
 @dataclass
@@ -35,11 +35,10 @@ class Consent:
 
 
 @notes.tool
-async def add(ctx: Context, what: str) -> str:
-    """Add a note to the session's notes."""
-    mine = _notes.setdefault(ctx.session_id, [])
-    mine.append(what)
-    return ", ".join(mine)
+async def add(what: str) -> str:
+    """Add a note."""
+    _notes.append(what)
+    return ", ".join(_notes)
 
 
 @notes.tool
@@ -77,8 +76,8 @@ async def main() -> None:
     async with Client(front) as ann, Client(front, elicitation=agree) as bob:
         names = [tool.name for tool in await ann.list_tools()]
         print("offered:", ", ".join(sorted(names, key=lambda name: ("__" not in name, name))))
-        print("Ann's notes:", await ann.call("notes__add", what="milk"))
-        print("Bob's notes:", await bob.call("notes__add", what="bread"))
+        print("Ann adds milk:", await ann.call("notes__add", what="milk"))
+        print("Bob adds bread:", await bob.call("notes__add", what="bread"))
         print("notes__ask:", await bob.call("notes__ask"))
         try:
             await ann.read_resource("upstream://offline/note://1")

@@ -25,7 +25,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
-from greenroom.actors.catalogue import LISTINGS, RegistrationError, may_use, reached_entries
+from greenroom.actors.catalogue import LISTINGS, RegistrationError, may_use, reached_entries, wire_of
 from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import Subscriptions
 from greenroom.actors.worker import METHOD_ANSWERS
@@ -288,7 +288,7 @@ def _listing(callback: Callable[[str | None, Context], Awaitable[Any]], listing:
         page: Any = await callback(cursor, ctx)
         items, following = cast("tuple[Any, Any]", page) if isinstance(page, tuple) else (page, None)
         entries: Any = job.services.catalogue_ref.current.all(listing.kind) if cursor is None else {}
-        own = [dict(each.wire) for each in entries.values() if may_use(each, job.facts.peer)]
+        own = [wire_of(each, job.facts.dialect) for each in entries.values() if may_use(each, job.facts.peer)]
         result: dict[str, Any] = {listing.member: [*own, *map(_wire, items)]}
         if following is not None:
             result["nextCursor"] = following

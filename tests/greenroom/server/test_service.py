@@ -350,3 +350,25 @@ def test_a_hook_for_what_the_class_does_itself_is_refused(hooks: Hooks, what: st
 
     with pytest.raises(RegistrationError, match=f"Own overrides {what}: leave that out of the hooks"):
         Own.server(hooks=hooks)
+
+
+@pytest.mark.row("26-F2")
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_the_decorated_tools_of_a_class_promise_what_their_calls_return(mode: str) -> None:
+    class Tables(McpServer):
+        name = "tables"
+
+        @tool
+        async def rows(self, table: str) -> int:
+            return len(table)
+
+        async def list_tools(self, cursor: str | None, ctx: Context) -> list[Tool]:
+            return [Tool("drop", {"type": "object"})]
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], ctx: Context) -> Any:
+            return f"{name} is done"
+
+    async with Client(Tables.server(), mode=mode) as client:
+        assert [each.name for each in await client.list_tools()] == ["rows", "drop"]
+        assert await client.call("rows", table="plays", into=int) == 5
+        assert await client.call("drop") == "drop is done"
