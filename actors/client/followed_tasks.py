@@ -379,7 +379,7 @@ class FollowedTasks:
         """Ask the server to cancel a task, without waiting for its answer."""
         process = self._connection
         params = {"taskId": id}
-        request = InternalRequest(process.node.loop, next(self._line.ids), _CANCEL_METHOD, params, lambda *_: None)
+        request = InternalRequest(process.node.loop, next(self._line.ids), _CANCEL_METHOD, params, _ignore)
         request.begin(process.node, _CANCEL_TIMEOUT)
         request.connection = process
         self._table.take(request)
@@ -573,6 +573,10 @@ class FollowedTasks:
     @property
     def _now(self) -> float:
         return self._connection.node.loop.time()
+
+
+def _ignore(_: object, error: BaseException | None) -> None:
+    """For requests whose outcome changes nothing."""
 
 
 def is_plain(id: str) -> bool:

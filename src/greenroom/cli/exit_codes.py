@@ -70,13 +70,7 @@ def exit_code_for(error: BaseException) -> int:
 
 def _codes_by_error() -> Sequence[tuple[int, tuple[type[BaseException], ...]]]:
     """Exit codes and the errors that they stand for, subclasses before their base classes."""
-    from greenroom.actors.client.errors import (  # noqa: PLC0415 - after a failure there is time
-        ClientError,
-        InputRefused,
-        TaskLost,
-        TooManyPages,
-        Unsupported,
-    )
+    from greenroom.actors.client.errors import ClientError, InputRefused, TaskLost, TooManyPages, Unsupported  # noqa: PLC0415 - after a failure there is time
     from greenroom.actors.consent.rules import ConsentDenied  # noqa: PLC0415
     from greenroom.actors.federation.federation_errors import FederationError  # noqa: PLC0415
     from greenroom.actors.mentions.mention_reader import TemplateWordsError, UnknownResource  # noqa: PLC0415

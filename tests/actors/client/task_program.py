@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from greenroom import Accepted, Context, McpError, Server, ToolError
 
@@ -56,6 +57,10 @@ def make_server() -> Server:
         finally:
             marks["ended"].append(mark)
         return "never"
+
+    @server.tool
+    async def crash() -> None:
+        os._exit(3)
 
     @server.tool
     async def seen(what: str) -> list[str]:

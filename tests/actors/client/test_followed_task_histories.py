@@ -24,7 +24,7 @@ from greenroom.supervision import Backoff, Supervisor, kill, start
 from greenroom.transports.client.errors import ConnectionLost
 
 from .fake_server import SILENCE
-from .task_script import CALL, TaskScript, task
+from .task_script import CALL, TaskScript, asking, task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +95,7 @@ class ModelServer:
             found.open.add(found.keys.pop())
         shown = found.open | {key for key in found.answers if self.chance.random() < 0.3}
         if shown:
-            question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}}
-            return task("input_required", inputRequests=dict.fromkeys(sorted(shown), question), **about)
+            return asking(*sorted(shown), **about)
         found.work -= 1
         if found.keys or found.work > 0:
             return task("working", **about)
@@ -174,7 +173,7 @@ async def test_each_call_ends_once_and_each_key_is_answered_once(seed: int, loss
         except (RequestTimeout, RequestCancelled, RequestLost, TaskLost, BadAnswer, PeerError) as error:
             ends.append(error)
         assert loop.time() - began <= seconds + 0.001
-    fetched = [end["of"] for end in ends if isinstance(end, dict)]
+    fetched: list[str] = [end["of"] for end in ends if isinstance(end, dict)]
     assert len(set(fetched)) == len(fetched)
     assert losses or {type(end) for end in ends} <= {dict, RequestTimeout, RequestCancelled}
     await asyncio.sleep(120)

@@ -337,7 +337,11 @@ async def test_answers_come_in_parts_as_they_are_given() -> None:
 async def test_an_update_that_was_lost_is_made_again_while_the_question_is_open(lost: Any) -> None:
     script = TaskScript(asking("a"), asking("a"), completed())
     answers = [lost, lost, {"resultType": "complete"}]
-    script.on_update = lambda _: answers.pop(0)
+
+    def update(_: Any) -> Any:
+        return answers.pop(0)
+
+    script.on_update = update
     handler = Asked()
     async with playing(script.stage, handler=handler, request_timeout=200) as (line, _):
         assert await line.request("tools/call", CALL) == DONE
@@ -672,7 +676,14 @@ async def test_a_result_of_a_kind_that_the_method_does_not_have_is_no_success(
 ) -> None:
     script = TaskScript(completed())
     script.capabilities |= {"prompts": {}, "resources": {}}
-    wrong = {**working(), "content": [], "tools": [], "messages": [], "contents": [], "resultType": kind}
+    wrong: dict[str, Any] = {
+        **working(),
+        "content": [],
+        "tools": [],
+        "messages": [],
+        "contents": [],
+        "resultType": kind,
+    }
     script.stage.answers[method] = wrong
     async with playing(script.stage) as (line, _):
         with pytest.raises(BadAnswer, match=f"Invalid answer to {method}"):

@@ -12,7 +12,7 @@ import pytest
 
 from greenroom import Client, ClientSettings, ElicitationRequest, PeerError, RequestTimeout, ToolFailed
 from greenroom.actors.client.client_handler import asking_call
-from greenroom.actors.client.errors import ClientClosed, TaskLost
+from greenroom.actors.client.errors import ClientClosed, StreamLost, TaskLost
 
 from .task_program import make_server
 
@@ -141,6 +141,18 @@ async def test_a_client_that_closes_ends_the_work(transport: str) -> None:
             with pytest.raises(ClientClosed):
                 await call
             await has("ended", other, "closed")
+
+
+@pytest.mark.row("26-T10")
+async def test_a_task_of_a_program_that_has_died_is_lost_and_the_next_call_has_another() -> None:
+    async with client_of("stdio", "auto") as client:
+        call = asyncio.ensure_future(client.call("endless", mark="lost"))
+        await has("began", client, "lost")
+        with pytest.raises(StreamLost):
+            await client.call("crash")
+        with pytest.raises(TaskLost, match="is not known to the server"):
+            await call
+        assert await client.call("bake", loaves=1) == {"loaves": 1}
 
 
 @pytest.mark.row("26-T4")
