@@ -528,10 +528,10 @@ class Listening:
             self._may_have_missed = definite is None  # until it is acknowledged more may be missed
         if definite is not None:
             self._refuse(wish, definite)
+        if wish.task_ids and (definite is not None or not (wish.lists or wish.uris)):
+            return  # the rest is asked for alone, and tasks are polled all the same
         if not self._is_reported:
             self._is_reported = True
-            if not (wish.lists or wish.uris):
-                return  # tasks are polled all the same
             self._report(ListenFailed, error=error or ConnectionLost(_ENDED), retry_in=pause)
 
     def _refuse(self, wish: ListenWish, error: BaseException) -> None:
@@ -541,6 +541,8 @@ class Listening:
         self._refused[wish] = error
         if isinstance(error, PeerError) and error.code == ErrorCode.METHOD_NOT_FOUND:
             self._unknown = error
+        elif wish.task_ids:
+            return  # the resources are asked for without the tasks
         announced = self.current.honoured.uris if self.current is not None and self.current.honoured is not None else ()
         self._line.readers.granted.difference_update(wish.uris.difference(announced))
         self._settle_subscribers(wish.uris, error)
@@ -550,9 +552,10 @@ class Listening:
         return self._unknown or self._refused.get(wish)
 
     def _reachable(self, wish: ListenWish) -> ListenWish:
-        """The wish; its lists alone where the server has refused the whole, for one resource that is gone would end all news; or nothing."""
-        if self._refusal(wish) is None:
-            return wish
+        """The wish, or a part of it where the server has refused the whole: one task or resource that is gone would end all news."""
+        for part in (wish, ListenWish(wish.lists, wish.uris)):
+            if self._refusal(part) is None:
+                return part
         lists = ListenWish(wish.lists)
         return lists if self.current is None and self._refusal(lists) is None else ListenWish()
 
@@ -613,18 +616,15 @@ class Listening:
             return None
         here = self._requests.wire
         assert here is not None
-        if current is not None and current.wire == here.pid and current.answers(wish):
+        part = self._reachable(wish)
+        if part.uris != wish.uris:
+            self._settle_subscribers(wish.uris, self._refusal(ListenWish(wish.lists, wish.uris)))
+        if not part or (current is not None and current.wire == here.pid and current.answers(part)):
             return None
-        refusal = self._refusal(wish)
-        if refusal is not None:
-            self._settle_subscribers(wish.uris, refusal)
-            wish = self._reachable(wish)
-            if not wish:
-                return None
         left = self._resume_at - self._now
         if left > 0:
             return left
-        self._open(wish)
+        self._open(part)
         return self._patience
 
     def _open(self, wish: ListenWish) -> None:

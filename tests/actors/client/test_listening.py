@@ -360,6 +360,21 @@ async def test_what_a_former_listen_announces_late_is_told_and_what_both_announc
         assert not one._queue
 
 
+async def test_updates_of_a_resource_end_when_its_last_reader_leaves() -> None:
+    script, handler = ListenScript(), Hearing()
+    async with playing(script.stage, handler=handler) as (line, _):
+        async with line.subscribe("a:1"):
+            id = script.listens[-1].id
+            script.change(UPDATED, id, uri="a:1")
+            await settled(line)
+        script.change(UPDATED, id, uri="a:1")
+        await script.listen(3)
+        for each in script.listens:
+            script.change(UPDATED, each.id, uri="a:1")
+        await settled(line)
+        assert [method for method, _ in handler.heard] == [UPDATED]
+
+
 async def test_a_former_listen_that_has_announced_more_leaves_a_gap_and_so_does_one_that_breaks() -> None:
     script = ListenScript()
     async with playing(script.stage) as (line, _), line.subscribe("a:1") as one, line.subscribe("a:2") as other:
@@ -573,6 +588,32 @@ async def test_a_resource_that_is_refused_ends_neither_the_other_subscriptions_n
         script.change(TOOLS, id)
         assert [told.gap for told in await take(lists, 2)] == [True, False]
         assert "a:1" not in line.readers.granted
+
+
+async def test_a_task_that_is_refused_ends_neither_subscriptions_nor_lists() -> None:
+    script = ListenScript()
+    failed = reports_of(ListenFailed)
+
+    def listen(request: JsonRpcRequest) -> Any:
+        wish = request.params["notifications"]
+        if "taskIds" in wish:
+            return PeerError(ErrorCode.INVALID_PARAMS, "no such task")
+        script.acknowledge(request, wish)
+        return SILENCE
+
+    script.stage.answers[LISTEN] = listen
+    async with playing(script.stage) as (line, _):
+        line.readers.follow_task("gone")
+        await settled(line)
+        async with line.listen(TOOLS), line.subscribe("a:1"), line.subscribe("a:2") as news:
+            id = script.listens[-1].id
+            assert script.wishes[-1] == {"toolsListChanged": True, "resourceSubscriptions": ["a:1", "a:2"]}
+            script.change(UPDATED, id, uri="a:2")
+            assert await take(news, 1) == [ServerNotification(UPDATED, {"uri": "a:2"})]
+            await asyncio.sleep(600)
+            assert len(script.listens) == 7
+            assert line.readers.granted == {"a:1", "a:2"}
+        assert failed == []
 
 
 async def test_an_internal_error_of_the_server_passes() -> None:
