@@ -129,6 +129,7 @@ def hold(size: Size) -> Held:
         ("the same without a session", None, _sessionless_http_server, SESSIONLESS_TARGET),
         ("tools/call served over stdio", "start of a stdio server", _stdio_server, None),
         ("tools/call by an HTTP client", "start of an HTTP client", _http_client, None),
+        ("the same in 2026-07-28", None, _stateless_http_client, None),
     ):
         with tempfile.TemporaryDirectory() as folder:
             start, windows = per_call(count(Path(folder), size), size.calls)
@@ -171,9 +172,13 @@ def _stdio_server(folder: Path, size: Size) -> list[int]:
     return counted(folder)
 
 
-def _http_client(folder: Path, size: Size) -> list[int]:
+def _stateless_http_client(folder: Path, size: Size) -> list[int]:
+    return _http_client(folder, size, "auto")
+
+
+def _http_client(folder: Path, size: Size, mode: str = "legacy") -> list[int]:
     with serving(over_http.SERVER, folder / "log") as served:
-        command = (sys.executable, "-m", CLIENT, f"http://127.0.0.1:{served.port}/json")
+        command = (sys.executable, "-m", CLIENT, mode, f"http://127.0.0.1:{served.port}/json")
         subprocess.run(  # noqa: S603 - our own program
             [*alike(folder), *command, "1"], cwd=ROOT, check=True, timeout=PATIENCE
         )

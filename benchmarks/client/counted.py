@@ -1,4 +1,4 @@
-"""Our HTTP client, whose instructions are counted: `python -m benchmarks.client.counted URL CALLS…`, see `benchmarks.instructions`."""
+"""Our HTTP client, whose instructions are counted: `python -m benchmarks.client.counted MODE URL CALLS…`, see `benchmarks.instructions`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from greenroom import Client
 from .client_load import TEXT
 
 
-async def main(url: str, counts: list[int]) -> None:
+async def main(mode: str, url: str, counts: list[int]) -> None:
     """Make the calls of each window, and end the count of instructions after each."""
-    async with Client(url) as client:
+    async with Client(url, mode=mode) as client:
         for count in counts:
             for _ in range(count):
                 result: Any = await client.call_tool("echo", {"text": TEXT})
@@ -25,4 +25,4 @@ async def main(url: str, counts: list[int]) -> None:
 
 if __name__ == "__main__":
     without_watchdog()
-    asyncio.run(main(sys.argv[1], [int(each) for each in sys.argv[2:]]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], [int(each) for each in sys.argv[3:]]))
