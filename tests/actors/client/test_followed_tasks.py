@@ -11,7 +11,7 @@ from greenroom import Client, PeerError, RequestTimeout, ToolFailed
 from greenroom.actors.client import followed_tasks
 from greenroom.actors.client.client_handler import AskingCall
 from greenroom.actors.client.connection_line import ConnectionLine, connection_spec
-from greenroom.actors.client.errors import ClientClosed, InputRefused, RequestLost, TaskLost
+from greenroom.actors.client.errors import ClientClosed, InputRefused, Parked, RequestLost, TaskLost
 from greenroom.actors.client.followed_tasks import MOST_FAILURES, MOST_KEYS
 from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.actors.client.listening import ListenFailed
@@ -459,6 +459,34 @@ async def test_a_task_is_followed_on_when_its_server_was_away_and_requests_are_r
     assert await call == DONE
     assert len(script.stage.asked("tools/call")) == 1
     await line.close()
+
+
+async def test_a_connection_that_is_given_up_ends_the_call() -> None:
+    script = TaskScript(working())
+    async with playing(script.stage, park_after=1) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await asyncio.sleep(1.5)
+        stage.failures = [ConnectionLost("away")] * 3
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        with pytest.raises(Parked):
+            await call
+        assert line.tasks.followed.keys() <= {ID}
+        await asyncio.sleep(5)
+        assert line.tasks.followed == {}
+
+
+async def test_a_server_that_changes_its_era_in_the_middle_is_asked_as_before() -> None:
+    script = TaskScript(working(), asking("a"), completed())
+    async with playing(script.stage, handler=Asked()) as (line, stage):
+        call = asyncio.ensure_future(line.request("tools/call", CALL))
+        await asyncio.sleep(1.5)
+        stage.answers["server/discover"] = PeerError(-32601, "unknown method")
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        await phase(line, Phase.READY)
+        assert line.welcome is not None
+        assert not line.welcome.is_stateless
+        assert await call == DONE
+    assert script.updates == []  # questions are requests now
 
 
 async def test_a_successor_of_the_connection_follows_on_and_asks_nothing_that_was_answered() -> None:
