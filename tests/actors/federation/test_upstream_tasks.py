@@ -10,9 +10,11 @@ from tests.actors.client.fake_server import SILENCE, After
 
 from greenroom.actors.client.client_handler import ClientHandler, asking_call
 from greenroom.actors.client.errors import RequestTimeout
+from greenroom.actors.client.task_only_tools import call_as_task
 from greenroom.actors.federation.breaker import BreakerSettings
 from greenroom.actors.federation.tool_router import ToolRouter
 from greenroom.protocol.errors import ErrorCode, PeerError, RequestCancelled
+from greenroom.protocol.jsonrpc import JsonRpcNotification
 from greenroom.protocol.methods import TASKS_EXTENSION
 from greenroom.transports.client.errors import ConnectionLost
 
@@ -20,6 +22,7 @@ from .era_upstreams import EITHER_ERA, EraUpstream
 from .fake_upstreams import STEADY, all_ready, call, federated, spec
 
 if TYPE_CHECKING:
+    from greenroom.actors.client.interfaces import Progress
     from greenroom.protocol.jsonrpc import JsonRpcRequest
 
 CAPABILITIES: dict[str, Any] = {**EITHER_ERA, "extensions": {TASKS_EXTENSION: {}}}
@@ -205,3 +208,81 @@ async def test_a_router_hands_over_the_task_only_to_callers_that_ask_for_one() -
         begun = await router.call_tool("git:slow", more={"task": {"ttl": 1000}})
         assert (begun["resultType"], begun["status"]) == ("task", "working")
         assert all("task" not in request.params for request in stage.asked("tools/call"))
+
+
+SESSION_TASKS: dict[str, Any] = {"tools": {}, "tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+
+
+def say(stage: EraUpstream, method: str, **params: Any) -> None:
+    """A notification, once the reply that is just being made is out."""
+    asyncio.get_running_loop().call_soon(stage.wire.say, JsonRpcNotification(method, params))
+
+
+async def test_progress_of_a_sessions_task_is_told_until_it_ends() -> None:
+    stage = EraUpstream("slow", stateless=False, capabilities=SESSION_TASKS)
+
+    def begin(request: JsonRpcRequest) -> dict[str, Any]:
+        token = request.params["_meta"]["progressToken"]
+        for done in (1, 2):
+            say(stage, "notifications/progress", progressToken=token, progress=done, message=f"step {done}")
+        return {"task": {"taskId": "t", "status": "working"}}
+
+    def end(_: JsonRpcRequest) -> After:
+        say(
+            stage,
+            "notifications/tasks/status",
+            taskId="t",
+            status="working",
+            statusMessage="not told: there is progress",
+        )
+        return After(5.0, RESULT)
+
+    stage.answers["tools/call"], stage.answers["tasks/result"] = begin, end
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        steps: list[Progress] = []
+        params = {"name": "slow", "arguments": {}}
+        assert await call_as_task(line, params, on_progress=steps.append, timeout=60.0) == RESULT
+        assert [(step.progress, step.message) for step in steps] == [(1, "step 1"), (2, "step 2")]
+
+
+async def test_status_messages_are_the_progress_of_a_task_that_reports_none() -> None:
+    stage = EraUpstream("slow", stateless=False, capabilities=SESSION_TASKS)
+    stage.answers["tools/call"] = lambda _: {"task": {"taskId": "t", "status": "working"}}
+
+    def end(_: JsonRpcRequest) -> After:
+        for id, text in (("t", "one"), ("t", "one"), ("other", "not ours"), ("t", 7), ("t", "two")):
+            say(stage, "notifications/tasks/status", taskId=id, status="working", statusMessage=text)
+        return After(5.0, RESULT)
+
+    stage.answers["tasks/result"] = end
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        steps: list[Progress] = []
+        params = {"name": "slow", "arguments": {}}
+        assert await call_as_task(line, params, on_progress=steps.append, timeout=60.0) == RESULT
+        assert [(step.progress, step.message) for step in steps] == [(1, "one"), (2, "two")]
+
+
+async def test_status_messages_of_a_stateless_task_are_its_progress() -> None:
+    stage = TaskUpstream(3.0)
+    get = stage.get
+
+    def with_message(request: JsonRpcRequest) -> Any:
+        found = get(request)
+        return {**found, "statusMessage": f"poll {stage.executions('tasks/get')}"}
+
+    stage.answers["tasks/get"] = with_message
+    async with federated({"git": spec(stage, tool_timeout=60.0)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        steps: list[Progress] = []
+        result = await call_as_task(line, {"name": "slow", "arguments": {}}, on_progress=steps.append, timeout=60.0)
+        assert result["content"] == RESULT["content"]
+        assert [step.message for step in steps] == [f"poll {number}" for number in range(1, len(steps) + 1)]
+        assert len(steps) >= 2
