@@ -68,17 +68,12 @@ class MountedEntries(Protocol):
     """The entries of all hosts that are mounted on one server."""
 
     @property
-    def has_tasks(self) -> bool:
-        """Whether any upstream has tools whose calls may become tasks."""
-        ...
-
-    @property
     def runs_own_tools(self) -> bool:
         """Whether the server's own tools are called as they are registered; False where code of the server's author answers all calls."""
         ...
 
     def tool(self, name: str) -> CallableTool | None:
-        """The upstream's tool that clients call by this name, as far as its list is known."""
+        """The upstream's tool that clients call by this name. None for one that no upstream has; while a list is not known yet, a tool of it that may be there."""
         ...
 
     async def listen(self, listener: Pid, facts: SessionFacts, uris: Sequence[str], *, lists: bool) -> Sequence[str]:

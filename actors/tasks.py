@@ -319,8 +319,8 @@ def declared(settings: Settings, catalogue: Catalogue) -> bool:
     value = settings.capabilities.get("tasks")
     if "tasks" in settings.capabilities:
         return value is not None and value is not False
-    if catalogue.mounted is not None and catalogue.mounted.has_tasks:
-        return True
+    if catalogue.mounted is not None:
+        return True  # upstreams with tasks may come later than a client's handshake
     found = catalogue.pages.get("tasks")
     if found is None:
         tools: Any = catalogue.all("tool").values()

@@ -160,6 +160,11 @@ class UpstreamTool:
         return None
 
     @classmethod
+    def unknown(cls, name: str) -> UpstreamTool:
+        """A tool of a server whose list is not known yet: its running call decides whether it is a task."""
+        return cls(name, "optional", defer_task=True, header_plan=None, wraps_result=False, may_run_again=False)
+
+    @classmethod
     def of(
         cls, name: str, definition: Mapping[str, Any], traits: UpstreamTraits, plan: HeaderPlan | None
     ) -> UpstreamTool:

@@ -391,23 +391,18 @@ class Gateway:
     # --- what the server asks before a request is answered
 
     @property
-    def has_tasks(self) -> bool:
-        """Whether any upstream has tools whose calls may become tasks."""
-        traits = self.client_connections.traits
-        here = any(traits(server).tasks != "none" for server in self.host.federation.ids())
-        return here or (self._beside is not None and self._beside.has_tasks)
-
-    @property
     def runs_own_tools(self) -> bool:
         """Whether the server's own tools are called as they are registered."""
         return "tools/call" not in self._server_answers if self._beside is None else self._beside.runs_own_tools
 
     def tool(self, name: str) -> UpstreamTool | None:
-        """The upstream's tool that clients call by this name, as far as its list is known."""
-        viewer = self._view_cache
+        """The upstream's tool that clients call by this name. None for one that no upstream has; while a list is not known yet, a tool of it that may be there."""
+        viewer, federation = self._view_cache, self.host.federation
         found = viewer.view(viewer.router.snapshot(), self.company.catalogue_ref.current).tools.get(name)
         if found is None:
-            return None if self._beside is None else self._beside.tool(name)
+            other = None if self._beside is None else self._beside.tool(name)
+            is_known = all(federation.known(server) is not None for server in federation.ids())
+            return other or (None if is_known else UpstreamTool.unknown(name))
         return UpstreamTool.of(name, found.definition, self.client_connections.traits(found.server), found.header_plan)
 
     # --- maintenance

@@ -24,6 +24,7 @@ from greenroom.protocol.elicitation_forms import UrlElicitation, UrlElicitationR
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, PeerError, RequestCancelled
 from greenroom.protocol.input_required import MOST_ROUNDS
 from greenroom.protocol.serialization import is_array, is_object
+from greenroom.supervision import detached_task
 
 from .era_bridge import (
     UpstreamTraits,
@@ -246,17 +247,22 @@ class _CarriedRequest:
         if self._connection is not None and self._number is not None:
             self._connection.set_params(self._number, whole)
         if tool is not None:
-            wants_task = self._job.task is not None and may_be_task(tool, traits)
-            if needs_task(tool, traits) or (wants_task and traits.tasks == "session"):
-                return await self._as_session_task(whole)
-            if traits.tasks == "extension" and self._job.task_starter is not None and self._job.task is None:
+            may_start = self._job.task_starter is not None and self._job.task is None
+            if traits.tasks == "extension" and may_start:
                 return await self._as_task_of_client(method, whole)
+            has_task = traits.tasks == "session" and may_be_task(tool, traits)
+            if has_task and may_start:  # its list was not known when the call began
+                with contextlib.suppress(McpError):
+                    await self._ctx.start_task()
+            if needs_task(tool, traits) or (has_task and self._job.task is not None):
+                return await self._as_session_task(whole)
         # Progress is requested even if the client did not: each report restarts the worker's timeout for silent calls.
         return await self._settled(self._line.begin(method, whole, timeout=None, progress=True))
 
     async def _as_session_task(self, whole: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a task call to a handshake server."""
-        task = asyncio.ensure_future(call_as_task(self._line, whole, timeout=None))
+        # Not this worker's: it cancels the upstream's task also while the worker ends.
+        task = detached_task(call_as_task(self._line, whole, timeout=None))
         self._set_cancel(task.cancel)
         return await _await_task(task, self._ctx)
 
@@ -273,7 +279,7 @@ class _CarriedRequest:
                 await self._ctx.start_task()
             return await self._settled(line.begin("tasks/result", {"taskId": id}, timeout=None, progress=True))
         except (asyncio.CancelledError, RequestCancelled):
-            _ = line.begin("tasks/cancel", {"taskId": id}, timeout=_CANCEL_TIMEOUT, wait=False)
+            _ = detached_task(_cancel_task(line, id))
             raise
 
     async def _settled(self, pending: Pending) -> dict[str, Any]:
@@ -300,6 +306,11 @@ async def _relay_progress(pending: Pending, ctx: Context) -> dict[str, Any]:
             telling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await telling
+
+
+async def _cancel_task(line: Line, id: str) -> None:
+    with contextlib.suppress(ClientError, FederationError, PeerError):
+        await line.request("tasks/cancel", {"taskId": id}, timeout=_CANCEL_TIMEOUT, wait=False)
 
 
 async def _await_task(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dict[str, Any]:
