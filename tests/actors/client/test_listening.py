@@ -16,7 +16,7 @@ from greenroom.actors.client.errors import RequestTimeout, SubscriptionRefused, 
 from greenroom.actors.client.interfaces import Phase, ServerNotification
 from greenroom.actors.client.listening import ListenFailed, ListenIncomplete, ListenWish
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
-from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
+from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, is_object
 from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
 from greenroom.supervision.introspect import get_state
 from greenroom.transports.client.errors import ConnectionLost
@@ -229,7 +229,8 @@ async def test_what_the_acknowledgement_leaves_out_is_reported_once_and_refused_
 async def test_a_listen_that_is_not_acknowledged_in_time_is_withdrawn_and_opened_again() -> None:
     script = ListenScript()
     failed = reports_of(ListenFailed)
-    acknowledging, script.honours = script.honours, lambda _: None
+    acknowledging = script.honours
+    script.honours = lambda _: None
     async with playing(script.stage, request_timeout=10.0, backoff=STEADY) as (line, _):
         before = now()
         async with line.listen(TOOLS) as news:
@@ -743,12 +744,12 @@ async def test_a_server_that_comes_back_with_a_handshake_is_subscribed_to_by_its
 # --- hostile servers
 
 _ids = st.one_of(st.integers(-3, 12), st.booleans(), st.text(max_size=3), st.none(), st.floats(), st.just([1]))
-_junk = st.recursive(
+_junk: st.SearchStrategy[Any] = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)),
     max_leaves=8,
 )
-_filters = st.one_of(
+_filters: st.SearchStrategy[Any] = st.one_of(
     _junk,
     st.fixed_dictionaries(
         {},
@@ -760,14 +761,24 @@ _filters = st.one_of(
         },
     ),
 )
+
+
+def _tagged(method: str, id: object, members: dict[str, Any]) -> JsonRpcNotification:
+    return JsonRpcNotification(method, {**members, "_meta": {ID_KEY: id}})
+
+
+def _with_meta(method: str, meta: object) -> JsonRpcNotification:
+    return JsonRpcNotification(method, {"_meta": meta})
+
+
 _notifications = st.builds(
-    lambda method, id, members: JsonRpcNotification(method, {**members, "_meta": {ID_KEY: id}}),
+    _tagged,
     st.sampled_from([TOOLS, PROMPTS, RESOURCES, UPDATED, TASK, ACKNOWLEDGED, CANCELLED, "notifications/progress"]),
     _ids,
     st.fixed_dictionaries({}, optional={"uri": _junk, "taskId": _junk, "notifications": _filters, "requestId": _ids}),
 )
 _untagged = st.builds(
-    lambda method, meta: JsonRpcNotification(method, {"_meta": meta}),
+    _with_meta,
     st.sampled_from([TOOLS, UPDATED, ACKNOWLEDGED, CANCELLED]),
     _junk,
 )
@@ -801,11 +812,9 @@ async def test_no_message_of_a_server_crashes_the_connection_or_makes_a_change_o
 
 @given(_filters)
 @settings(max_examples=examples(300), deadline=None)
-def test_what_is_honoured_is_a_part_of_the_wish(acknowledged: object) -> None:
+def test_what_is_honoured_is_a_part_of_the_wish(acknowledged: Any) -> None:
     wish = ListenWish(frozenset({TOOLS, PROMPTS}), frozenset({"a", "0"}), frozenset({"t"}))
     honoured = wish.honoured_part(acknowledged)
     assert honoured.is_within(wish)
-    assert (TOOLS in honoured.lists) == (
-        isinstance(acknowledged, dict) and acknowledged.get("toolsListChanged") is True
-    )
+    assert (TOOLS in honoured.lists) == (is_object(acknowledged) and acknowledged.get("toolsListChanged") is True)
     assert wish.honoured_part(wish.to_wire()) == wish
