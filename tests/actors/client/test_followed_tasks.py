@@ -815,3 +815,16 @@ async def test_only_so_many_tasks_are_listened_to_and_none_whose_id_is_odd(monke
             call.cancel()
         await asyncio.sleep(0.5)
         assert line.readers.followed_tasks == {}
+
+
+@pytest.mark.row("26-T10")
+@pytest.mark.parametrize(("id", "header"), [(ID, ID), ("tä", "=?base64?dMOk?="), (" t", "=?base64?IHQ=?=")])
+async def test_over_http_each_request_about_a_task_names_it_in_a_header(id: str, header: str) -> None:
+    script = TaskScript(asking("a", taskId=id), completed(taskId=id), created=working(taskId=id))
+    script.stage.is_http = True
+    async with Client(script.stage, handler=Asked()) as client:
+        assert await client.call("t") == "done"
+        await client.tasks_cancel(id)
+    for method, count in (("tasks/get", 3), ("tasks/update", 1), ("tasks/cancel", 1)):
+        sent = [dict(script.stage.wire.mirrored[request.id]) for request in script.stage.asked(method)]
+        assert [(each["Mcp-Method"], each["Mcp-Name"]) for each in sent] == [(method, header)] * count
