@@ -827,4 +827,4 @@ async def test_over_http_each_request_about_a_task_names_it_in_a_header(id: str,
         await client.tasks_cancel(id)
     for method, count in (("tasks/get", 3), ("tasks/update", 1), ("tasks/cancel", 1)):
         sent = [dict(script.stage.wire.mirrored[request.id]) for request in script.stage.asked(method)]
-        assert [(each["Mcp-Method"], each["Mcp-Name"]) for each in sent] == [(method, header)] * count
+        assert [(each["mcp-method"], each["mcp-name"]) for each in sent] == [(method, header)] * count
