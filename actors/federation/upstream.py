@@ -181,8 +181,12 @@ class Upstream:
     @property
     def left_out_tools(self) -> Mapping[str, str]:
         """The listed tools that cannot be called over HTTP, by name, and why: their `x-mcp-header` is invalid."""
-        headers: ToolHeaders | None = getattr(self.line, "tool_headers", None)
-        return {} if headers is None else dict(headers.left_out)
+        return {} if self.tool_headers is None else dict(self.tool_headers.left_out)
+
+    @property
+    def tool_headers(self) -> ToolHeaders | None:
+        """What the headers of calls of listed tools repeat; None for another kind of client."""
+        return self.line.tool_headers if isinstance(self.line, ConnectionLine) else None
 
     def _next_attempt(self, state: UpstreamState) -> float | None:
         """Seconds until the next attempt in this state; None when none is due."""
@@ -551,6 +555,9 @@ class ListRefresher(GenServer):
             if upstream.line.status.phase is not Phase.READY:
                 break  # the next handshake fetches everything
             parts, self._wanted = self._wanted, set()
+            headers = upstream.tool_headers if "tools" in parts else None
+            if headers is not None:
+                headers.begin_list()
             try:
                 lists = await fetch_lists(upstream.line, parts, upstream.spec.settings.max_pages)
             except GreenroomError as error:
@@ -560,6 +567,8 @@ class ListRefresher(GenServer):
                 tries += 1
             else:
                 tries = 0
+                if headers is not None:
+                    headers.end_list()
                 now = self.process.node.now()
                 entries: dict[Part, list[Any]] = {part: each.entries for part, each in lists.items()}
                 freshness: dict[Part, ListFreshness] = {

@@ -88,6 +88,18 @@ async def test_a_tool_with_a_wrong_annotation_is_left_out_and_named_in_the_statu
         assert federation.status("git").left_out == {}
 
 
+async def test_a_tool_that_was_left_out_is_forgotten_when_its_server_has_it_no_more() -> None:
+    stage = WebUpstream({"good": REGION, "bad": WRONG, "worse": WRONG})
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        del stage.schemas["bad"]
+        stage.schemas["new"] = PLAIN
+        changes = federation.changes()
+        stage.changed()
+        assert (await anext(changes)).differences.tools.added == {"new"}
+        assert list(federation.status("git").left_out) == ["worse"]
+
+
 @pytest.mark.row("26-P4")
 async def test_arguments_are_mirrored_by_the_servers_own_schema_also_on_a_callers_first_call() -> None:
     stage = WebUpstream({"log": REGION})
