@@ -189,8 +189,14 @@ class ListenRequest(InternalRequest):
         process.add_exit_waiter(self)
 
     def answers(self, wish: ListenWish) -> bool:
-        """Whether no other listen is needed: all that is wanted was asked for, and no more than that is announced."""
-        return self.honoured is not None and wish.is_within(self.wish) and self.honoured.is_within(wish)
+        """Whether no other listen is needed: all that is wanted was asked for, and no more than that is announced.
+
+        A task that is not followed any more has mostly ended, and announces nothing; no other listen is opened for that.
+        """
+        honoured = self.honoured
+        if honoured is None or not wish.is_within(self.wish):
+            return False
+        return honoured.lists <= wish.lists and honoured.uris <= wish.uris
 
 
 class ListenDue(NamedTuple):

@@ -456,6 +456,21 @@ async def test_followed_tasks_are_listened_to_until_the_last_follower_leaves() -
         assert script.wishes == [{"taskIds": ["t1"]}]
 
 
+async def test_tasks_that_have_ended_are_no_reason_for_another_listen() -> None:
+    script = ListenScript()
+    async with playing(script.stage) as (line, _), line.listen(TOOLS):
+        for id in ("t1", "t2"):
+            line.readers.follow_task(id)
+        await settled(line)
+        for id in ("t1", "t2"):
+            line.readers.unfollow_task(id)
+        await settled(line)
+        assert script.wishes[1:] == [{"toolsListChanged": True, "taskIds": ["t1", "t2"]}]
+        line.readers.follow_task("t3")
+        await script.listen(3)
+        assert script.wishes[2] == {"toolsListChanged": True, "taskIds": ["t3"]}
+
+
 async def test_news_without_end_fill_no_more_than_a_readers_queue() -> None:
     script = ListenScript()
     async with playing(script.stage, max_updates=16) as (line, _), line.listen(TOOLS) as news:
