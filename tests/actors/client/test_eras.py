@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from greenroom.actors.client.handshake import read_discovery
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.server_connection import ServerConnection
 from greenroom.protocol.errors import PeerError
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.supervision import start
 from greenroom.transports.client.errors import ConnectionLost
 
@@ -27,7 +29,7 @@ from .fake_server import SILENCE, Stage
 from .stateless_stage import PREFIX, VERSION, discovered, stateless_stage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
 
 CALL: dict[str, Any] = {"name": "t", "arguments": {}}
 DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -36,6 +38,10 @@ HELLO = ["server/discover", "initialize"]
 
 def methods(stage: Stage) -> list[str]:
     return [request.method for request in stage.requests]
+
+
+def next_of(answers: Iterator[Any], _: object) -> Any:
+    return next(answers)
 
 
 def refusal(*supported: str, code: int = -32022) -> PeerError:
@@ -104,14 +110,20 @@ async def test_a_server_that_dies_of_discover_gets_initialize_from_a_fresh_start
     class Fragile(Stage):
         def open(self, owner: Any) -> Any:
             wire = super().open(owner)
-            self.answers["server/discover"] = lambda _: wire.end(ConnectionLost("exited with 1")) or SILENCE
+
+            def exits(_: object) -> object:
+                wire.end(ConnectionLost("exited with 1"))
+                return SILENCE
+
+            self.answers["server/discover"] = exits
             return wire
 
     async with playing(Fragile()) as (line, stage):
-        assert [[each.method for each in wire.heard if hasattr(each, "id")] for wire in stage.wires] == [
+        first, second = ([each for each in wire.heard if isinstance(each, JsonRpcRequest)] for wire in stage.wires)
+        assert ([each.method for each in first], [each.method for each in second]) == (
             ["server/discover"],
             ["initialize"],
-        ]
+        )
         assert line.process is not None
         assert line.process.node.loop.time() == 0.0
         assert line.status.attempts == 0
@@ -201,8 +213,7 @@ async def test_a_server_that_refuses_its_own_revision_for_ever_is_not_asked_for_
 async def test_of_the_listed_revisions_one_without_a_handshake_comes_first(versions: list[str], era: str) -> None:
     for answer in (discovered(supportedVersions=versions), refusal(*versions)):
         stage = Stage()
-        answers = iter([answer, discovered()])
-        stage.answers["server/discover"] = lambda _, answers=answers: next(answers)
+        stage.answers["server/discover"] = partial(next_of, iter([answer, discovered()]))
         async with playing(stage) as (line, _):
             assert line.welcome is not None
             assert line.welcome.version == era
