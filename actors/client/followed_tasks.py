@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
+    from greenroom.protocol.jsonrpc import JsonRpcResponse, RequestId
     from greenroom.protocol.received_results import RemoteTask
     from greenroom.supervision import ExitReason, Process
 
@@ -322,6 +323,8 @@ class FollowedTasks:
         self._table = table
         self._server_requests = server_requests
         self._task_of: dict[PendingRequest, FollowedTask] = {}
+        self._left: dict[RequestId, None] = {}
+        """The ids of calls whose callers have left before there was a reply."""
         self._numbers = count(1)
         table.on_task_result = self.take
 
@@ -368,6 +371,10 @@ class FollowedTasks:
         """The request is not waited for any more. A call takes its task along."""
         task = self._task_of.pop(entry, None)
         if task is None:
+            if entry.method == "tools/call":
+                self._left[entry.id] = None
+                if len(self._left) > REMEMBERED:
+                    del self._left[next(iter(self._left))]
             return
         task.waiting.pop(entry, None)
         if entry.method != RESULT_METHOD:
@@ -384,14 +391,15 @@ class FollowedTasks:
         request.connection = process
         self._table.take(request)
 
-    def on_stray(self, result: Mapping[str, Any]) -> None:
-        """A reply that no request waits for. A task that was made of a call whose caller has left is cancelled."""
-        if self._table.envelope is None or result.get("resultType") != TASK:
+    def on_stray(self, answer: JsonRpcResponse) -> None:
+        """A reply that no request waits for. A task that was made of a call whose caller had left is cancelled."""
+        if answer.id not in self._left:
+            return
+        del self._left[answer.id]
+        if self._table.envelope is None or answer.result.get("resultType") != TASK:
             return
         with contextlib.suppress(BadAnswer):
-            id = read_created_task(result).id
-            if id not in self._line.tasks.followed:
-                self.cancel(id)
+            self.cancel(read_created_task(answer.result).id)
 
     # --- states
 

@@ -420,7 +420,7 @@ class ServerConnection(GenStatem[Phase]):
                     self.replies.learn_tools(item, wire.pid)
                 entry = requests.on_reply(item, wire.pid)
                 if entry is None and type(item) is JsonRpcResponse:
-                    self.tasks.on_stray(item.result)
+                    self.tasks.on_stray(item)
                 if entry is not None and entry.method not in (INITIALIZE, DISCOVER):
                     self._proven = True
                     if entry.method == "logging/setLevel" and type(item) is JsonRpcResponse:

@@ -253,9 +253,23 @@ async def test_a_task_whose_caller_had_left_when_it_was_created_is_cancelled() -
         assert stage.notes("notifications/cancelled")[0]["requestId"] == call.id
         stage.wire.say(JsonRpcResponse(call.id, created(call)))
         await script.cancelled.wait()
-        stage.wire.say(JsonRpcResponse(call.id, {"resultType": "task", "taskId": 5}))  # no task at all
+        stage.wire.say(JsonRpcResponse(call.id, created(call)))  # once more
+        stage.wire.say(JsonRpcResponse(1, created(call)))  # a reply to no call
         await line.request("server/discover")
         assert script.sent("tasks/cancel") == [{"taskId": ID}]
+
+
+async def test_a_late_reply_of_another_shape_is_ignored() -> None:
+    script = TaskScript(working())
+    script.stage.answers["tools/call"] = SILENCE
+    async with playing(script.stage) as (line, stage):
+        shapes: list[dict[str, Any]] = [{"resultType": "task", "taskId": 5}, {"content": []}, {"resultType": "other"}]
+        for wrong in shapes:
+            with pytest.raises(RequestTimeout):
+                await line.request("tools/call", CALL, timeout=1)
+            stage.wire.say(JsonRpcResponse(stage.asked("tools/call")[-1].id, wrong))
+        await line.request("server/discover")
+        assert script.sent("tasks/cancel") == []
 
 
 async def test_a_client_that_is_closed_cancels_the_tasks_of_its_calls() -> None:
