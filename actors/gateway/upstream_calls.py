@@ -17,6 +17,7 @@ from greenroom.actors.client.task_only_tools import call_as_task
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
 from greenroom.actors.federation.federation_errors import FederationError
+from greenroom.actors.task_record import TaskUpdate
 from greenroom.auth.client.auth_option import CallerNotSignedIn
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.dialect import dialect_of
@@ -41,7 +42,7 @@ from .forwarding_handler import forwardable_capabilities
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from greenroom.actors.client.interfaces import Line, Pending
+    from greenroom.actors.client.interfaces import Line, Pending, Progress
     from greenroom.actors.context import Context
     from greenroom.actors.worker_interfaces import Job
     from greenroom.protocol.dialect import Dialect
@@ -262,7 +263,7 @@ class _CarriedRequest:
     async def _as_session_task(self, whole: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a task call to a handshake server."""
         # Not this worker's: it cancels the upstream's task also while the worker ends.
-        task = detached_task(call_as_task(self._line, whole, timeout=None))
+        task = detached_task(call_as_task(self._line, whole, on_progress=self._tell, timeout=None))
         self._set_cancel(task.cancel)
         return await _await_task(task, self._ctx)
 
@@ -284,18 +285,24 @@ class _CarriedRequest:
 
     async def _settled(self, pending: Pending) -> dict[str, Any]:
         self._set_cancel(pending.cancel)
-        return await _relay_progress(pending, self._ctx)
+        return await _relay_progress(pending, self._ctx, self._tell)
+
+    def _tell(self, step: Progress) -> None:
+        """Pass a step on; its message is also the status of the task that the client has of this call."""
+        _ = self._ctx.progress(step.progress, step.total, step.message)
+        if self._job.task is not None and step.message is not None:
+            self._job.session.send(TaskUpdate(step.message))
 
     def _set_cancel(self, cancel: Callable[[str], object]) -> None:
         if self._connection is not None and self._number is not None:
             self._connection.set_cancel(self._number, cancel)
 
 
-async def _relay_progress(pending: Pending, ctx: Context) -> dict[str, Any]:
+async def _relay_progress(pending: Pending, ctx: Context, tell: Callable[[Progress], object]) -> dict[str, Any]:
     """The result, after all progress before it was passed on. The client's cancellation is passed to the upstream."""
     loop = asyncio.get_running_loop()
     unsubscribe = ctx.cancelled.subscribe(lambda: loop.call_soon_threadsafe(pending.cancel, "cancelled by the client"))
-    telling = asyncio.ensure_future(_forward_progress(pending, ctx))
+    telling = asyncio.ensure_future(_forward_progress(pending, tell))
     try:
         result = await pending.result()
         await telling
@@ -327,9 +334,9 @@ async def _await_task(task: asyncio.Future[dict[str, Any]], ctx: Context) -> dic
     return task.result()
 
 
-async def _forward_progress(pending: Pending, ctx: Context) -> None:
+async def _forward_progress(pending: Pending, tell: Callable[[Progress], object]) -> None:
     async for step in pending.progress():
-        _ = ctx.progress(step.progress, step.total, step.message)
+        tell(step)
 
 
 def url_elicitation_of(error: PeerError) -> UrlElicitationRequired | None:
