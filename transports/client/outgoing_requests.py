@@ -70,15 +70,12 @@ class OutgoingRequest:
 
     # Each call makes one of these, so defaults are class attributes: writing them into every instance costs time and memory.
     method: str = "POST"
-    urgent: bool = True
-    """Whether it is sent although the limit of requests in flight is reached: the server may need it before it can answer those."""
+    urgent: bool = True  # whether it is sent at the limit of requests in flight: the server may need it to answer those
     lasts = False  # whether its response goes on until one side ends it: it takes none of the places for requests
     headers: Headers = ()
     mirrored: Headers = ()  # those that repeat parts of a request that stands alone: it has no session, and no resumption
-    in_flight: InFlightRequest | None = None
-    """The request at its carrier, while it is in flight."""
-    done = False
-    """Whether it is finished: no callback follows."""
+    in_flight: InFlightRequest | None = None  # the request at its carrier, while it is in flight
+    done = False  # whether it is finished: no callback follows
     _head: ResponseHead | None = None
     _refusal: bytearray | None = None
     _sent: Mapping[str, str] = {}
@@ -620,8 +617,7 @@ class RequestPost(MessagePost):
 # --- Event streams: events to items. No I/O.
 # The event type is ignored: every event with data is one message. An event without data only sets the id to resume from.
 
-_EVENTLESS: Final = 2
-"""After so many times the size limit without an event the stream is given up."""
+_EVENTLESS: Final = 2  # after so many times the size limit without an event the stream is given up
 _LONGEST_MARK: Final = 1024
 _REQUESTS: Final = 8
 """How many requests of the server are taken in one turn: each is answered with a POST, which may need a new connection."""
