@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.settings import BadSetting
 from greenroom.errors import suggests
 from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, LATEST_DIALECT, STATELESS_DIALECT
+from greenroom.protocol.extension_ids import id_problem
 from greenroom.protocol.jsonrpc import is_object
 from greenroom.supervision import Backoff
 
@@ -106,6 +107,10 @@ class ClientSettings:
         for name in ("name", "version"):
             if not isinstance(info.get(name), str):
                 raise BadSetting("client_info", dict(info), f"an object with a text as its {name}")
+        extensions: Any = self.capabilities.get("extensions")
+        for id in extensions if is_object(extensions) else ():
+            if problem := id_problem(id):
+                raise BadSetting("capabilities", str(id)[:80], f"the identifier of an extension: {problem}")
 
     @property
     def handshake_version(self) -> str:

@@ -40,7 +40,7 @@ class Answering(ClientHandler):
         self.calls: list[AskingCall | None] = []
 
     def capabilities(self) -> dict[str, Any]:
-        return {"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}
+        return {"elicitation": {}, "sampling": {"context": {}}, "roots": {"listChanged": True}}
 
     def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         self.asked.append((method, params))
@@ -91,7 +91,7 @@ async def test_without_a_state_the_retry_has_none() -> None:
         assert [each.get("requestState", "none") for each in sent(stage, "tools/call")] == ["none", "once", "none"]
 
 
-@pytest.mark.row("26-R6")
+@pytest.mark.row("26-R6", "26-F11")
 async def test_several_questions_are_handled_side_by_side_and_answered_together_under_their_keys() -> None:
     began: list[str] = []
     all_here = asyncio.Event()
@@ -106,7 +106,10 @@ async def test_several_questions_are_handled_side_by_side_and_answered_together_
     questions = {
         "a": asking("x")["inputRequests"]["x"],
         "": {"method": "roots/list"},
-        "c" * 50: {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}},
+        "c" * 50: {
+            "method": "sampling/createMessage",
+            "params": {"messages": [], "maxTokens": 5, "includeContext": "thisServer"},
+        },
     }
     stage = script({"resultType": "input_required", "inputRequests": questions}, DONE)
     async with playing(stage, handler=Answering(slow)) as (line, _):
@@ -368,7 +371,7 @@ def test_any_result_is_questions_and_a_state_or_a_bad_answer(requests: Any, stat
 # --- the same through the public names
 
 
-@pytest.mark.row("26-F12", "26-F11")
+@pytest.mark.row("26-F12")
 async def test_a_form_may_have_bounds_and_defaults_that_are_no_integers() -> None:
     form = {
         "type": "object",

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from tests.connections import snapshot
 from tests.example_counts import examples
 
-from greenroom import Client, ToolFailed
+from greenroom import Client, ClientSettings, ToolFailed
 from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.errors import RequestTimeout, StreamLost, Unsupported
 from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.actors.client.outgoing_envelope import OutgoingEnvelope
+from greenroom.actors.settings import BadSetting
 from greenroom.protocol.errors import BadAnswer, PeerError, RequestCancelled
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
@@ -71,7 +72,7 @@ async def test_each_request_says_its_revision_its_capabilities_and_its_name() ->
         assert [request.method for request in stage.requests] == ["server/discover", "server/discover", *EVERY[1:]]
 
 
-@pytest.mark.row("26-M5")
+@pytest.mark.row("26-M5", "26-M15", "26-M16")
 async def test_a_caller_adds_to_the_envelope_and_replaces_nothing_of_the_protocol() -> None:
     stage = stateless_stage(answers={"tools/call": DONE})
     forged = {f"{PREFIX}protocolVersion": "1", f"{PREFIX}clientCapabilities": {"all": {}}, "traceparent": "00-1"}
@@ -105,6 +106,26 @@ def test_any_params_leave_with_one_whole_envelope(params: dict[str, Any], token:
     assert token is None or meta["progressToken"] == token
     assert wire["params"] == {name: value for name, value in params.items() if name != "_meta"}
     assert (wire["id"], wire["method"]) == (7, "tools/call")
+
+
+@pytest.mark.row("26-M15", "26-V6")
+@pytest.mark.parametrize(
+    "id",
+    [
+        "maps",
+        "/maps",
+        "a b/maps",
+        "example.org/",
+        "example.org/a b",
+        "dev.mcp/maps",
+        "x.modelcontextprotocol/maps",
+        "example.org/" + "m" * 999,
+    ],
+)
+def test_an_extension_is_declared_under_an_id_that_the_grammar_allows(id: str) -> None:
+    with pytest.raises(BadSetting, match="identifier of an extension") as bad:
+        ClientSettings(capabilities={"extensions": {"example.org/maps": {}, id: {}}})
+    assert len(str(bad.value)) < 1000
 
 
 @pytest.mark.row("26-M10")
@@ -196,6 +217,7 @@ async def test_codes_of_older_servers_are_errors_like_any_other(code: int) -> No
 # --- what the revision has no method for
 
 
+@pytest.mark.row("26-F11")
 async def test_a_log_level_is_part_of_each_later_request_and_needs_a_server_that_logs() -> None:
     stage = stateless_stage(answers={"tools/call": DONE})
     async with playing(stage) as (line, _):

@@ -38,6 +38,7 @@ def is_modern(mode: str) -> bool:
     return mode == MODERN
 
 
+@pytest.mark.row("26-M16")
 @MATRIX
 async def test_a_call_reaches_the_upstream_in_its_own_era(front: str, back: str, over_http: bool) -> None:  # noqa: FBT001 - a parameter
     async with bridged_pair(front, back, over_http=over_http) as pair:
