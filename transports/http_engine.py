@@ -382,7 +382,9 @@ class HttpEngine:
         wait = self._router.exchange(http_request.peer, request, http_request.headers, quiet)
         result = await self._reply_or_stopped(wait, request.id)
         if result is None or isinstance(result, EncodedReply):
-            await self._reply(http_request, result, accepted)
+            # A client that asks what the server is learns which process it has asked, as with `initialize`.
+            named = self._instance if request.method == "server/discover" else ()
+            await self._reply(http_request, result, accepted, named)
         else:
             quiet_for = asyncio.get_running_loop().time() - begun
             listening = cast("LastingFeed", result) if is_listen else None

@@ -55,6 +55,10 @@ class _Whole(NamedTuple):
     more: bool
 
 
+_BAD_GATEWAY: Final = _Whole(b"HTTP/1.1 502 So\r\ncontent-length: 0\r\n\r\n", more=False)
+_MIRRORED: Final = b"\r\nmcp-method:"
+
+
 class Balancer:
     """A load balancer in front of servers: one is active, the others are on standby."""
 
@@ -192,8 +196,12 @@ class Balancer:
         return kept
 
     async def _answer(self, request: bytes, behind: Behind, *, lost: bool) -> tuple[int, _Whole]:
-        """The answer, and the number of its server. A server that hangs up, or whose answer is `lost`, counts as dead, and the next one gets the request."""
+        """The answer, and the number of its server. A server that hangs up, or whose answer is `lost`, counts as dead, and the next one gets the request.
+
+        Not so a request that stands alone: any server would execute it a second time, and no client could tell. HTTP forbids proxies to repeat those.
+        """
         which = self.active
+        alone = _MIRRORED in request.partition(b"\r\n\r\n")[0].lower()
         try:
             answer = await self._ask(request, behind, which)
         except (OSError, EOFError):
@@ -204,6 +212,8 @@ class Balancer:
                 return which, answer
         _drop(behind, which)
         self.active = (which + 1) % len(self.targets)
+        if alone:
+            return which, _BAD_GATEWAY
         self.failed_over += 1
         return self.active, await self._ask(request, behind, self.active)
 
@@ -214,7 +224,7 @@ class Balancer:
         except OSError:  # nothing was sent: the next request goes to the next server, as with any load balancer
             if len(self.targets) > 1:
                 self.active = (which + 1) % len(self.targets)
-            return _Whole(b"HTTP/1.1 502 So\r\ncontent-length: 0\r\n\r\n", more=False)
+            return _BAD_GATEWAY
         writer.write(request)
         await writer.drain()
         head = await reader.readuntil(b"\r\n\r\n")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -32,6 +33,7 @@ COUNTING: Final = str(PROGRAMS / "counting.py")
 FRONT: Final = str(PROGRAMS / "front.py")
 SETTINGS: Final = ClientSettings(request_timeout=DEADLINE, backoff=Backoff(first=0.02, longest=0.3))
 RATE: Final = 0.12
+SESSION: Final = "_session"
 CALLERS: Final = 16
 _URL: Final = re.compile(rb"serves on http://127\.0\.0\.1:(\d+)/")
 _STARTS_WITHIN: Final = 60.0
@@ -138,6 +140,7 @@ class Leg:
     def __init__(self, name: str, folder: Path, seed: int, seen: Seen) -> None:
         """`seed` decides which faults happen, and when."""
         self.name = name
+        self.settings = replace(SETTINGS, mode="legacy" if name.endswith(SESSION) else "auto")
         self.seen = seen
         self.books = Books(name, folder / name)
         self.chance = Random(f"{seed}/{name}")
@@ -227,7 +230,7 @@ async def web(leg: Leg, calls: int) -> None:
         one = await stack.enter_async_context(leg.program(COUNTING, "one", "1"))
         other = await stack.enter_async_context(leg.program(COUNTING, "other", "1"))
         balancer = await stack.enter_async_context(leg.balancer(one, other))
-        client = await stack.enter_async_context(Client(balancer.url, settings=SETTINGS, patient=True))
+        client = await stack.enter_async_context(Client(balancer.url, settings=leg.settings, patient=True))
 
         def kill(which: int, program: Program) -> Shot:
             async def shot() -> None:
@@ -264,7 +267,7 @@ async def workers(leg: Leg, calls: int) -> None:
     async with AsyncExitStack() as stack:
         program = await stack.enter_async_context(leg.program(COUNTING, "crew", "2"))
         balancer = await stack.enter_async_context(leg.balancer(program))
-        client = await stack.enter_async_context(Client(balancer.url, settings=SETTINGS, patient=True))
+        client = await stack.enter_async_context(Client(balancer.url, settings=leg.settings, patient=True))
 
         async def stop() -> None:
             await leg.stop(program.pid)
@@ -286,7 +289,7 @@ async def workers(leg: Leg, calls: int) -> None:
 async def stdio(leg: Leg, calls: int) -> None:
     """A program on stdio, started by the client."""
     command = Command(sys.executable, COUNTING)
-    async with Client(command, settings=SETTINGS, patient=True) as client:
+    async with Client(command, settings=leg.settings, patient=True) as client:
         await leg.pid_of(client, "pid")
         await leg.run(
             client,
@@ -309,7 +312,7 @@ async def gateway(leg: Leg, calls: int) -> None:
         inner = await stack.enter_async_context(leg.balancer(server))
         front = await stack.enter_async_context(leg.program(FRONT, inner.url, sys.executable, COUNTING))
         outer = await stack.enter_async_context(leg.balancer(front))
-        client = await stack.enter_async_context(Client(outer.url, settings=SETTINGS, patient=True))
+        client = await stack.enter_async_context(Client(outer.url, settings=leg.settings, patient=True))
 
         async def kill_front() -> None:
             await front.again()
@@ -337,4 +340,6 @@ async def gateway(leg: Leg, calls: int) -> None:
         )
 
 
-LEGS: Final = {"http": web, "workers": workers, "stdio": stdio, "gateway": gateway}
+_ROUTES: Final = {"http": web, "workers": workers, "stdio": stdio, "gateway": gateway}
+LEGS: Final = {**_ROUTES, **{f"{name}{SESSION}": route for name, route in _ROUTES.items()}}
+"""Each route in either era: as the client and its server agree, which is 2026-07-28, and in a session."""

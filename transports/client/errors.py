@@ -233,8 +233,8 @@ def sample(data: bytes, most: int = _SAMPLE) -> str:
 # --- Refused requests: whether one was surely not executed, and when to try again. Pure.
 # A status tells what its sender did, not what happened before. A load balancer that loses the first server in the middle of a call gives
 # the call to a second one: that one's 404, 401 or 429 is true, and yet the call was executed. So a refusal is trusted only from the process
-# that has our session. Greenroom servers name their process (`greenroom-instance`: the program and the process in it) with `initialize` and
-# with each refusal of a request that was not executed. Of other servers, those statuses are trusted that are by definition sent before
+# that has our session. Greenroom servers name their process (`greenroom-instance`: the program and the process in it) with `initialize`, with
+# `server/discover`, and with each refusal of a request that was not executed. Of other servers, those statuses are trusted that are by definition sent before
 # execution; 404 is not among them.
 
 INSTANCE: Final = b"greenroom-instance"
@@ -277,18 +277,18 @@ def kinds_tried(tried: frozenset[int], head: ResponseHead) -> frozenset[int] | N
 def is_not_done(head: ResponseHead, instance: str, *, alone: bool = False) -> bool:
     """Whether a request refused with this head was surely not executed. `instance` is the process that has our session; empty if unknown.
 
-    `alone`: there are no sessions, so any process of the server may refuse a request, and its name tells nothing.
+    `alone`: there are no sessions, so any process of the server may refuse a request, and does so in its own name. No proxy may give such a
+    request to a second server (RFC 9110, 9.2.2).
     """
     said = instance_of(head)
-    if alone or not instance:
-        return (alone or not said) and (head.status in _DECLINED or is_challenge(head))
-    if not said:
+    if said:
+        # In a session a refusal by another worker of the same program proves nothing: the one with the session may have died of the call.
+        return alone or said == instance
+    if instance:
         # A component in front of the server: it can check credentials and the length before it forwards a request, and nothing else for
         # sure.
         return is_challenge(head) or head.status == TOO_LARGE
-    return (
-        said == instance
-    )  # a refusal by another worker of the same program proves nothing: the one with the session may have died of the call
+    return head.status in _DECLINED or is_challenge(head)
 
 
 def retry_after(head: ResponseHead) -> float | None:

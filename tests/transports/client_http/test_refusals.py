@@ -88,12 +88,31 @@ def test_a_refusal_is_trusted_from_the_process_that_has_the_session(
 
 
 @pytest.mark.parametrize(
-    ("status", "not_done"), [(401, True), (413, True), (429, True), (404, False), (500, False), (503, False)]
+    ("status", "by", "ours", "not_done"),
+    [
+        # any process of a server that names itself refuses in its own name
+        *(
+            (status, by, ours, True)
+            for status in (401, 404, 413, 429, 503)
+            for by in (HERE, ELSEWHERE)
+            for ours in (HERE, "")
+        ),
+        # what stands in front of such a server may have forwarded the request
+        (401, "", HERE, True),
+        (413, "", HERE, True),
+        (429, "", HERE, False),
+        (404, "", HERE, False),
+        (503, "", HERE, False),
+        # a server that does not name itself
+        (401, "", "", True),
+        (429, "", "", True),
+        (404, "", "", False),
+        (503, "", "", False),
+    ],
 )
-def test_any_process_may_refuse_a_request_that_stands_alone(status: int, *, not_done: bool) -> None:
-    for said in ({}, {"greenroom_instance": ELSEWHERE}, {"greenroom_instance": HERE}):
-        assert is_not_done(head(status, **said), HERE, alone=True) is not_done
-        assert is_not_done(head(status, **said), "", alone=True) is not_done
+def test_any_process_may_refuse_a_request_that_stands_alone(status: int, by: str, ours: str, *, not_done: bool) -> None:
+    said = {"greenroom_instance": by} if by else {}
+    assert is_not_done(head(status, **said), ours, alone=True) is not_done
 
 
 def test_a_403_for_more_scopes_is_a_challenge_and_another_is_not() -> None:
