@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.client_handler import ClientHandler, asking_call
+from greenroom.protocol.errors import PeerError
 from greenroom.protocol.methods import TASKS_EXTENSION
 
 from .fake_server import Stage
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ID: Final = "task_1"
 CALL: Final[dict[str, Any]] = {"name": "t", "arguments": {}}
 QUESTION: Final[dict[str, Any]] = {"method": "elicitation/create", "params": {"message": "who?", "requestedSchema": {}}}
+DONE: Final[dict[str, Any]] = {"content": [{"type": "text", "text": "done"}]}
+UNKNOWN: Final = PeerError(-32602, "no such task")
 ANNE: Final[dict[str, Any]] = {"action": "accept", "content": {"name": "anne"}}
 
 
@@ -56,7 +59,7 @@ def asking(*keys: str, **more: Any) -> dict[str, Any]:
 
 def completed(**more: Any) -> dict[str, Any]:
     """A task that has a result."""
-    return task("completed", result={"content": [{"type": "text", "text": "done"}]}, **more)
+    return task("completed", result=DONE, **more)
 
 
 class TaskScript:
