@@ -373,7 +373,8 @@ class Gateway:
             return uri
 
         here = {uri: origin for uri in uris if (origin := self._origin(uri)) is not None}
-        others = [uri for uri in uris if uri not in here]
+        # One that names a server which is not there is followed by none.
+        others = [uri for uri in uris if self.uris.inward(uri) is None]
         if self._beside is not None:
             others = list(await self._beside.listen(listener, facts, others, lists=lists))
         elif "resources/subscribe" in self._server_answers:
