@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .config_files import Workspace
 
 pytestmark = pytest.mark.greenroom(clock="real")
-AT_FIRST = ["initialize", "notifications/initialized", "tools/list"]
+LATER = ["initialize", "notifications/initialized", "tools/list"]
+AT_FIRST = ["server/discover", *LATER]
 RESOURCES = ["resources/list", "resources/templates/list"]
 
 
@@ -47,6 +48,14 @@ async def test_resources_are_listed_when_a_server_is_first_mentioned_and_no_othe
         assert heard(workspace, "b") == AT_FIRST
 
 
+@pytest.mark.row("26-V10")
+async def test_a_host_that_is_started_again_does_not_ask_for_the_era_again(workspace: Workspace) -> None:
+    for requests in (AT_FIRST, AT_FIRST + LATER):
+        async with made(workspace) as host:
+            await host.tools()
+            assert heard(workspace, "a") == heard(workspace, "b") == requests
+
+
 @pytest.mark.row("CB-14")
 async def test_a_request_for_all_resources_asks_each_server_once(workspace: Workspace) -> None:
     async with made(workspace) as host:
@@ -56,14 +65,14 @@ async def test_a_request_for_all_resources_asks_each_server_once(workspace: Work
         assert heard(workspace, "a") == heard(workspace, "b") == [*AT_FIRST, "resources/list"]
         assert len(await host.resource_templates()) == 2
         assert [each.name for each in await host.prompts()] == ["a:greet", "b:greet"]
-        assert heard(workspace, "a")[3:] == [*RESOURCES, "prompts/list"]
+        assert heard(workspace, "a")[len(AT_FIRST) :] == [*RESOURCES, "prompts/list"]
 
         again = [block("a", "1", ASKED=str(asked(workspace, "a"))), block("c", "1", ASKED=str(asked(workspace, "c")))]
         workspace.write("greenroom.toml", "".join(again))
         await host.reload()
         await host.tools()
         assert [each.name for each in await host.prompts()] == ["a:greet", "c:greet"]
-        assert len(heard(workspace, "a")) == 6
+        assert len(heard(workspace, "a")) == len(AT_FIRST) + 3
 
 
 @pytest.mark.parametrize("runs_before", [False, True])
