@@ -756,6 +756,40 @@ async def test_a_server_that_comes_back_with_a_handshake_is_subscribed_to_by_its
         assert len(script.listens) == 2
 
 
+@pytest.mark.row("26-L7")
+@pytest.mark.parametrize("how", ["acknowledged", "opening"])
+async def test_a_connection_that_opens_anew_listens_on_its_new_wire_and_closes_the_old_listen(
+    how: str,
+) -> None:
+    script = ListenScript()
+    acknowledging = script.honours
+    script.stage.answers["tools/call"] = PeerError(ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, "no")
+    script.stage.answers["prompts/list"] = SILENCE
+    if how == "opening":
+        script.honours = lambda _: None
+    handler = Hearing()
+    async with playing(script.stage, handler=handler) as (line, played), line.listen("notifications/message") as news:
+        old = await script.listen()
+        await settled(line)
+        script.honours = acknowledging
+        _ = line.begin("prompts/list")  # keeps the old wire open
+        with pytest.raises(PeerError, match="no"):
+            await line.request("tools/call", {"name": "any"})
+        new = await script.listen()
+        assert len(played.wires) == 2
+        assert new != old
+        former = played.wires[0]
+        await former.hears(CANCELLED)
+        assert script.cancelled == [old]
+        former.say(JsonRpcNotification(TOOLS, {"_meta": {ID_KEY: new}}))  # on the wrong wire
+        script.change(TOOLS, old)  # of the wrong listen
+        script.change(PROMPTS, new)
+        await settled(line)
+        assert [method for method, _ in handler.heard] == [PROMPTS]
+        assert [told.gap for told in await take(news, 1)] == [True]
+        assert not news._queue
+
+
 # --- hostile servers
 
 _ids = st.one_of(st.integers(-3, 12), st.booleans(), st.text(max_size=3), st.none(), st.floats(), st.just([1]))
