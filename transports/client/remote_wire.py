@@ -165,6 +165,7 @@ class RemoteRoute:
 
     @property
     def extensions(self) -> Sequence[str]:
+        """The extensions that the route uses."""
         return extensions_of(self.route)
 
     def open(self, owner: Pid) -> RemoteWire:
