@@ -54,6 +54,41 @@ async def test_callers_without_a_principal_are_each_asked_their_own_question(bac
         assert company.exchanges.parked == 0
 
 
+@BOTH
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_after_a_restart_of_the_gateway_only_an_idempotent_tool_is_called_again(
+    back: str,
+    idempotent: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    up, runs = Upstream("one"), list[str]()
+    keys, call = ("A" * 43,), {"name": "one__order", "arguments": {}}
+
+    @up.server.tool(annotations={"idempotentHint": idempotent})
+    async def order(ctx: Any) -> str:
+        runs.append("")
+        return str((await ctx.elicit("Sure?", {"type": "object", "properties": {}})).action)
+
+    asked: dict[str, Any] = {}
+    async with up.server.started():
+        for _ in range(2):
+            server = Server("front", settings=Settings(seal_keys=keys))
+            server.mount(session_host({"one": up.server}, mode=back, patience=5.0))
+            async with server.started() as company:
+                client = stranger(company)
+                await client.result("tools/list")
+                if not asked:
+                    asked = await client.result("tools/call", **call)
+                    continue
+                (key,) = asked["inputRequests"]
+                answers = {"inputResponses": {key: {"action": "accept", "content": {}}}}
+                answer = await client.answer("tools/call", **call, **answers, requestState=asked["requestState"])
+                if idempotent:
+                    assert answer["result"]["content"][0]["text"] == "accept"
+                else:
+                    assert answer["error"]["data"] == {"reason": "gone", "maybe_done": True}
+    assert len(runs) == (2 if idempotent else 1)
+
+
 async def test_no_session_at_an_upstream_serves_a_second_stranger() -> None:
     up = Upstream("one")
     server = gateway(up)
