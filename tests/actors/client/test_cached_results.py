@@ -320,17 +320,45 @@ async def test_a_client_that_declares_something_else_gets_a_result_of_its_own() 
 
 
 async def test_a_server_with_a_handshake_gives_no_hints() -> None:
-    stage = Stage()
+    stage, cache = Stage(), ResponseCache()
     stage.answers["tools/list"] = counting()
     line = ConnectionLine("stage", ClientSettings(mode="legacy"))
-    line.use_cache(LineCache(ResponseCache(), stage, line.key))
-    asked_early = line.begin("tools/list", timeout=5)
+    line.use_cache(LineCache(cache, stage, line.key))
+    line.supervised = True  # so that a request waits for the connection, whose era is not known yet
+    early = line.begin("tools/list", timeout=5)
+    await start(ServerConnection, line, stage, ClientHandler())
+    assert (await early)["n"] == 0
+    assert [(await line.request("tools/list"))["n"] for _ in range(2)] == [1, 2]
+    assert cache.count == 0
+    await line.close()
+
+
+async def test_a_line_with_a_handshake_gets_nothing_that_another_one_has_kept() -> None:
+    stage, cache = modern_stage(), ResponseCache()
+    stage.answers["tools/list"] = counting(scope="public")
+    async with caching(stage, cache, server="books") as modern:
+        await modern.request("tools/list")
+    line = ConnectionLine("stage", ClientSettings(mode="legacy"))
+    line.use_cache(LineCache(cache, stage, line.key, server="books"))
     await start(ServerConnection, line, stage, ClientHandler())
     await line.ready()
-    with pytest.raises(Exception, match="not open"):
-        await asked_early
-    assert [(await line.request("tools/list"))["n"] for _ in range(2)] == [0, 1]
+    assert (await line.request("tools/list"))["n"] == 1
     await line.close()
+
+
+@pytest.mark.row("26-C5")
+async def test_nothing_is_kept_over_a_gap_of_the_listen() -> None:
+    stage = modern_stage()
+    told = asyncio.Event()
+    async with caching(stage, tools_changed=told.set) as line:
+        await stage.wire.hears("subscriptions/listen")
+        await line.request("prompts/list")
+        first = stage.asked("subscriptions/listen")[0]
+        stage.wire.answer(first, hinted(0, _meta={SUBSCRIPTION_ID_KEY: first.id}))  # the server ends it
+        await stage.wire.hears("subscriptions/listen", 2)
+        await told.wait()
+        assert (await line.request("prompts/list"))["n"] == 1
+        assert line.generation == 1
 
 
 def test_lines_over_http_share_private_results_only_with_the_same_login() -> None:

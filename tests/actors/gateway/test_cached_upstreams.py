@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,10 +82,14 @@ async def test_a_host_without_a_cache_reads_each_time() -> None:
 
 @pytest.mark.row("26-C3")
 @pytest.mark.parametrize("mode", MODES)
-async def test_principals_of_a_gateway_share_what_is_public_alone(mode: str) -> None:
-    library = Library()
-    server, _ = front(library)
-    async with server.started():
+@pytest.mark.parametrize("at_a_url", [False, True])
+async def test_principals_of_a_gateway_share_what_is_public_alone(mode: str, *, at_a_url: bool) -> None:
+    library, server = Library(), Server("front")
+    async with AsyncExitStack() as stack:
+        if at_a_url:  # the gateway comes with the same credentials for every principal: none
+            await stack.enter_async_context(library.server.started())
+        server.mount(Host({"books": await library.server.listen(port=0) if at_a_url else library.server}))
+        await stack.enter_async_context(server.started())
         texts: dict[tuple[str, str], set[str | None]] = {}
         for principal in ("ann", "bob", "ann"):
             async with client_of(server, principal, mode) as client:
@@ -108,6 +113,17 @@ async def test_strangers_of_a_gateway_do_not_get_what_a_session_has_read() -> No
             uris = {resource.name: resource.uri for resource in await client.list_resources()}
             await client.read_resource(uris["private"])
     assert library.reads == ["private", "private"]
+
+
+async def test_a_server_that_was_replaced_by_one_at_the_same_url_is_read_anew() -> None:
+    library = Library()
+    async with library.server.started():
+        url = await library.server.listen(port=0)
+        async with Host({"books": url}) as host:
+            await host.server("books").read_resource("book://public")
+            await host.replace("books", url)
+            await host.server("books").read_resource("book://public")
+    assert library.reads == ["public", "public"]
 
 
 async def test_a_replaced_server_is_read_anew() -> None:
