@@ -33,10 +33,11 @@ def test_the_client_of_the_official_sdk_hears_from_us_what_it_accepted() -> None
 
 
 @pytest.mark.row("OP-04")
-def test_our_client_asks_the_server_of_the_official_sdk_what_it_answered() -> None:
+@pytest.mark.parametrize("mode", transcripts.WE_CALL_THE_SDK)
+def test_our_client_asks_the_server_of_the_official_sdk_what_it_answered(mode: str) -> None:
     async def call() -> list[Any]:
-        player = Command(sys.executable, "-S", transcripts.PLAYER, str(transcripts.WE_CALL_THE_SDK))
-        async with Client(player, mode="legacy") as client:
+        player = Command(sys.executable, "-S", transcripts.PLAYER, str(transcripts.WE_CALL_THE_SDK[mode]))
+        async with Client(player, mode=mode) as client:
             return await transcripts.our_part(client)
 
     *heard, greeting = asyncio.run(asyncio.wait_for(call(), WAIT))
@@ -47,7 +48,7 @@ def test_our_client_asks_the_server_of_the_official_sdk_what_it_answered() -> No
 def test_a_player_of_the_sdk_refuses_another_request_than_was_recorded() -> None:
     request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) + "\n"
     done = subprocess.run(
-        [sys.executable, "-S", transcripts.PLAYER, transcripts.WE_CALL_THE_SDK],
+        [sys.executable, "-S", transcripts.PLAYER, transcripts.WE_CALL_THE_SDK["legacy"]],
         input=request,
         capture_output=True,
         text=True,

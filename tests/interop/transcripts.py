@@ -24,7 +24,11 @@ SDK = HERE / "python" / "recorded.py"
 STAGE = HERE / "stage.py"
 PLAYER = HERE / "player.py"
 SDK_CALLS_US = HERE / "recorded" / "sdk_calls_us.jsonl"
-WE_CALL_THE_SDK = HERE / "recorded" / "we_call_the_sdk.jsonl"
+WE_CALL_THE_SDK = {
+    "legacy": HERE / "recorded" / "we_call_the_sdk.jsonl",
+    "2026-07-28": HERE / "recorded" / "we_call_the_sdk_without_sessions.jsonl",
+}
+"""By the mode of our client."""
 
 
 def lines(transcript: Path) -> Iterator[tuple[str, Any]]:
@@ -48,17 +52,19 @@ async def our_part(client: Client) -> list[Any]:
 
 
 def main(sdk: str) -> None:
-    """Record both."""
+    """Record all."""
     tee = (sys.executable, "-P", str(HERE / "transcripts.py"), "tee")
     SDK_CALLS_US.unlink(missing_ok=True)
     subprocess.run([sdk, SDK, "call", *tee, SDK_CALLS_US, sys.executable, STAGE], check=True)
-    WE_CALL_THE_SDK.unlink(missing_ok=True)
 
-    async def call() -> None:
-        async with Client(Command(*tee, str(WE_CALL_THE_SDK), sdk, str(SDK), "serve", inherit=True)) as client:
+    async def call(mode: str, transcript: Path) -> None:
+        command = Command(*tee, str(transcript), sdk, str(SDK), "serve", inherit=True)
+        async with Client(command, mode=mode) as client:
             print(await our_part(client))
 
-    asyncio.run(call())
+    for mode, transcript in WE_CALL_THE_SDK.items():
+        transcript.unlink(missing_ok=True)
+        asyncio.run(call(mode, transcript))
 
 
 def tee(transcript: Path, command: list[str]) -> None:
