@@ -1,15 +1,22 @@
-"""A scripted server of the stateless era that acknowledges listens, and announces changes when a test says so."""
+"""A scripted server of the stateless era that acknowledges listens, and announces changes when a test says so; and what tests of listens share."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
+from greenroom.supervision import Backoff, Report, current_node
+from greenroom.supervision.introspect import get_state
 
 from .fake_server import SILENCE, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from greenroom.actors.client.connection_line import ConnectionLine
+    from greenroom.supervision import Process
 
     from .fake_server import StageWire
 
@@ -97,3 +104,46 @@ class ListenScript:
     def change(self, method: str, listen: Any, **params: Any) -> None:
         """Send a notification on a listen."""
         self.wire.say(JsonRpcNotification(method, {**params, "_meta": {ID_KEY: listen}}))
+
+
+EVERY_LIST = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+STEADY = Backoff(first=1.0, factor=2.0, longest=30.0, jitter=0.0)
+
+
+class Hearing(ClientHandler):
+    """A handler that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def handle_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.heard.append((method, params))
+
+
+def reports_of(kind: type[Report]) -> list[Any]:
+    """The reports of that kind from now on."""
+    found: list[Any] = []
+
+    def note(report: Report) -> None:
+        if isinstance(report, kind):
+            found.append(report)
+
+    current_node().reports.subscribe(note)
+    return found
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def listener(line: ConnectionLine) -> Process:
+    """The process that listens."""
+    process: Process = (await get_state(line.pid))["listening"].process
+    return process
+
+
+async def settled(line: ConnectionLine) -> None:
+    """Wait until what the server has said so far is processed, also by the process that listens."""
+    await line.request("ping")
+    await asyncio.sleep(0)
+    await line.request("ping")

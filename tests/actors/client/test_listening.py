@@ -4,85 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
 
-from greenroom.actors.client.client_handler import ClientHandler
 from greenroom.actors.client.errors import RequestTimeout, SubscriptionRefused, Unsupported
 from greenroom.actors.client.interfaces import Phase, ServerNotification
 from greenroom.actors.client.listening import ListenFailed, ListenIncomplete, ListenWish
-from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError
-from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, is_object
-from greenroom.supervision import Backoff, CrashReport, Report, current_node, kill
+from greenroom.protocol.errors import BadAnswer
+from greenroom.protocol.jsonrpc import JsonRpcNotification, is_object
+from greenroom.supervision import CrashReport
 from greenroom.supervision.introspect import get_state
 from greenroom.transports.client.errors import ConnectionLost
 
-from .client_helpers import phase, playing
+from .client_helpers import playing
 from .fake_server import SILENCE, After
 from .listen_script import (
     ACKNOWLEDGED,
     CANCELLED,
+    EVERY_LIST,
     ID_KEY,
     LISTEN,
     PROMPTS,
     RESOURCES,
+    STEADY,
     TASK,
     TOOLS,
     UPDATED,
+    Hearing,
     ListenScript,
+    now,
+    reports_of,
+    settled,
 )
 from .test_updates import take
-
-if TYPE_CHECKING:
-    from greenroom.actors.client.connection_line import ConnectionLine
-    from greenroom.supervision import Process
-
-EVERY_LIST = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
-STEADY = Backoff(first=1.0, factor=2.0, longest=30.0, jitter=0.0)
-
-
-class Hearing(ClientHandler):
-    """A handler that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, dict[str, Any]]] = []
-
-    def handle_notification(self, method: str, params: dict[str, Any]) -> None:
-        self.heard.append((method, params))
-
-
-def reports_of(kind: type[Report]) -> list[Any]:
-    """The reports of that kind from now on."""
-    found: list[Any] = []
-
-    def note(report: Report) -> None:
-        if isinstance(report, kind):
-            found.append(report)
-
-    current_node().reports.subscribe(note)
-    return found
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
-async def listener(line: ConnectionLine) -> Process:
-    """The process that listens."""
-    process: Process = (await get_state(line.pid))["listening"].process
-    return process
-
-
-async def settled(line: ConnectionLine) -> None:
-    """Wait until what the server has said so far is processed, also by the process that listens."""
-    await line.request("ping")
-    await asyncio.sleep(0)
-    await line.request("ping")
-
 
 # --- what is listened to
 
@@ -480,314 +438,6 @@ async def test_news_without_end_fill_no_more_than_a_readers_queue() -> None:
         await line.request("ping")
         assert len(news._queue) == 16
         assert [told.gap for told in await take(news, 16)] == [True] + [False] * 15
-
-
-# --- the end of a listen
-
-
-@pytest.mark.row("26-L6", "26-L7")
-@pytest.mark.parametrize(
-    "how", ["result", "cancelled", "cancelled, then the result", "result, then cancelled", "error"]
-)
-async def test_a_listen_that_the_server_ends_is_opened_again_after_a_pause_with_a_gap(how: str) -> None:
-    script = ListenScript()
-    async with playing(script.stage, backoff=STEADY) as (line, _), line.subscribe("a:1") as news:
-        id = script.listens[0].id
-        await asyncio.sleep(60)
-        result = JsonRpcResponse(id, {"resultType": "complete", "_meta": {ID_KEY: id}})
-        cancelled = JsonRpcNotification(CANCELLED, {"requestId": id})
-        items: dict[str, JsonRpcResponse | JsonRpcNotification] = {"result": result, "cancelled": cancelled}
-        before = now()
-        if how == "error":
-            script.wire.answer(script.listens[0], PeerError(-32603, "stopped"))
-        else:
-            script.wire.say(*(items["result" if "result" in part else "cancelled"] for part in how.split(", ")))
-        again = await script.listen(2)
-        assert now() - before == pytest.approx(1.0)
-        script.change(UPDATED, id, uri="a:1")
-        script.change(UPDATED, again, uri="a:1")
-        assert [told.gap for told in await take(news, 2)] == [True, False]
-        await settled(line)
-        assert len(script.listens) == 2
-        assert script.cancelled == []
-        assert not news._queue
-
-
-@pytest.mark.row("26-L7")
-async def test_a_listen_that_ends_at_once_again_and_again_is_opened_ever_more_seldom() -> None:
-    script = ListenScript()
-    failed = reports_of(ListenFailed)
-    script.answers = [{"resultType": "complete"}] * 100
-    async with playing(script.stage, handler=Hearing(), backoff=STEADY) as (line, _):
-        await asyncio.sleep(600)
-        assert 20 <= len(script.listens) <= 26
-        assert len(failed) == 1
-        assert failed[0].retry_in == pytest.approx(1.0)
-        assert "announces no changes" in str(failed[0])
-        script.answers.clear()
-        await script.listen(len(script.listens) + 1)
-        await asyncio.sleep(10)
-        before = now()
-        script.wire.say(JsonRpcNotification(CANCELLED, {"requestId": script.listens[-1].id}))
-        await script.listen(len(script.listens) + 1)
-        assert now() - before == pytest.approx(1.0)  # it had lasted, so it has not failed
-        assert line.status.generation == 1
-
-
-async def test_one_listen_that_is_acknowledged_and_ended_at_once_is_not_opened_in_a_circle() -> None:
-    script = ListenScript()
-
-    def acknowledge_and_end(request: JsonRpcRequest) -> Any:
-        script.acknowledge(request, request.params["notifications"])
-        return {"resultType": "complete"}
-
-    script.stage.answers[LISTEN] = acknowledge_and_end
-    async with playing(script.stage, backoff=STEADY) as (line, _), line.listen(TOOLS) as news:
-        await asyncio.sleep(600)
-        assert 20 <= len(script.listens) <= 26
-        assert [told.gap for told in await take(news, 1)] == [True]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        PeerError(ErrorCode.METHOD_NOT_FOUND, "no such method"),
-        PeerError(ErrorCode.INVALID_PARAMS, "too many"),
-        PeerError(ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY, "tasks"),
-        PeerError(ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, "no"),
-        PeerError(ErrorCode.INVALID_REQUEST, "no"),
-        BadAnswer("no object"),
-    ],
-)
-async def test_a_refusal_is_reported_once_told_to_subscribers_and_not_asked_again_until_the_connection_opens_anew(
-    error: PeerError,
-) -> None:
-    script = ListenScript()
-    failed = reports_of(ListenFailed)
-    definite = error if not isinstance(error, BadAnswer) else {"resultType": "input_required"}
-    script.answers = [definite] * 2
-    async with playing(script.stage) as (line, _):
-        with pytest.raises(PeerError) as refused:
-            await line.subscribe("a:1").__aenter__()
-        assert refused.value.code == error.code
-        assert line.readers.by_uri == {}
-        async with line.listen(TOOLS):
-            await asyncio.sleep(600)
-            assert len(script.listens) == (1 if error.code == ErrorCode.METHOD_NOT_FOUND else 2)
-            assert len(failed) == 1
-            script.answers.clear()
-            await script.wire.break_off(ConnectionLost("cut"))
-            await script.stage.opened(2)
-            await script.listen()
-            assert line.status.generation <= 2
-
-
-async def test_a_resource_that_is_refused_ends_neither_the_other_subscriptions_nor_the_lists() -> None:
-    script = ListenScript()
-    async with playing(script.stage) as (line, _), line.subscribe("a:1") as one, line.listen(TOOLS) as lists:
-        script.answers = [PeerError(ErrorCode.INVALID_PARAMS, "no such resource")]
-        with pytest.raises(PeerError, match="no such resource"):
-            await line.subscribe("a:bad").__aenter__()
-        id = script.listens[1].id
-        script.change(UPDATED, id, uri="a:1")
-        assert await take(one, 1) == [ServerNotification(UPDATED, {"uri": "a:1"})]
-
-        # After a reconnect the other one is gone, too: the lists are listened to without it.
-        script.answers = [PeerError(ErrorCode.INVALID_PARAMS, "no such resource")]
-        await script.wire.break_off(ConnectionLost("cut"))
-        await script.stage.opened(2)
-        id = await script.listen(2)
-        assert script.wishes[-2:] == [
-            {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]},
-            {"toolsListChanged": True},
-        ]
-        script.change(TOOLS, id)
-        assert [told.gap for told in await take(lists, 2)] == [True, False]
-        assert "a:1" not in line.readers.granted
-
-
-async def test_a_task_that_is_refused_ends_neither_subscriptions_nor_lists() -> None:
-    script = ListenScript()
-    failed = reports_of(ListenFailed)
-
-    def listen(request: JsonRpcRequest) -> Any:
-        wish = request.params["notifications"]
-        if "taskIds" in wish:
-            return PeerError(ErrorCode.INVALID_PARAMS, "no such task")
-        script.acknowledge(request, wish)
-        return SILENCE
-
-    script.stage.answers[LISTEN] = listen
-    async with playing(script.stage) as (line, _):
-        line.readers.follow_task("gone")
-        await settled(line)
-        async with line.listen(TOOLS), line.subscribe("a:1"), line.subscribe("a:2") as news:
-            id = script.listens[-1].id
-            assert script.wishes[-1] == {"toolsListChanged": True, "resourceSubscriptions": ["a:1", "a:2"]}
-            script.change(UPDATED, id, uri="a:2")
-            assert await take(news, 1) == [ServerNotification(UPDATED, {"uri": "a:2"})]
-            await asyncio.sleep(600)
-            assert len(script.listens) == 7
-            assert line.readers.granted == {"a:1", "a:2"}
-        assert failed == []
-
-
-async def test_an_internal_error_of_the_server_passes() -> None:
-    script = ListenScript()
-    script.answers = [PeerError(ErrorCode.INTERNAL_ERROR, "broken")] * 3
-    failed = reports_of(ListenFailed)
-    async with playing(script.stage, backoff=STEADY) as (line, _):
-        before = now()
-        async with line.subscribe("a:1"):
-            assert now() - before == pytest.approx(1.0 + 2.0 + 4.0)
-        assert len(failed) == 1
-
-
-# --- losses
-
-
-@pytest.mark.row("26-L7", "26-S3")
-async def test_after_a_reconnect_the_listen_is_sent_first_and_the_gap_is_told_once() -> None:
-    script, handler = ListenScript(), Hearing()
-    async with (
-        playing(script.stage, handler=handler) as (line, _),
-        line.subscribe("a:1") as one,
-        line.listen() as every,
-    ):
-        script.change(UPDATED, script.listens[-1].id, uri="a:1")
-        await line.request("ping")
-        await script.wire.break_off(ConnectionLost("cut"))
-        await phase(line, Phase.READY, lambda status: status.generation == 2)
-        await line.request("tools/list")
-        requests = [each.method for each in script.wire.heard if isinstance(each, JsonRpcRequest)]
-        assert requests == ["server/discover", LISTEN, "tools/list"]
-        assert script.wishes[-1] == {**EVERY_LIST, "resourceSubscriptions": ["a:1"]}
-        id = await script.listen()
-        script.change(UPDATED, id, uri="a:1")
-        for reader in (one, every):
-            assert [told.gap for told in await take(reader, 3)] == [False, True, False]
-            assert not reader._queue
-        await settled(line)
-        assert [method for method, _ in handler.heard] == [UPDATED, UPDATED]
-
-
-async def test_readers_of_a_server_that_announces_nothing_get_the_gap_of_a_reconnect() -> None:
-    script = ListenScript({})
-    async with playing(script.stage) as (line, _), line.listen() as news:
-        await script.wire.break_off(ConnectionLost("cut"))
-        await phase(line, Phase.READY, lambda status: status.generation == 2)
-        assert [told.gap for told in await take(news, 1)] == [True]
-        assert script.listens == []
-
-
-@pytest.mark.row("26-L7")
-@pytest.mark.parametrize("reason", ["killed", "crashed"])
-async def test_a_listening_process_that_dies_is_replaced_and_its_listen_closed(reason: str) -> None:
-    script = ListenScript()
-    crashes = reports_of(CrashReport)
-    async with playing(script.stage, backoff=STEADY) as (line, _), line.subscribe("a:1") as news:
-        first = await listener(line)
-        before = now()
-        if reason == "killed":
-            kill(first.pid)
-        else:
-            first.crash(RuntimeError("a bug"))
-        await script.wire.hears(CANCELLED)
-        assert script.cancelled == [script.listens[0].id]
-        id = await script.listen(2)
-        assert 0 < now() - before < 5
-        script.change(UPDATED, id, uri="a:1")
-        assert [told.gap for told in await take(news, 2)] == [True, False]
-        assert (await listener(line)).pid != first.pid
-        assert len(crashes) == (reason == "crashed")
-        assert line.status.generation == 1
-
-
-async def test_a_listening_process_that_dies_at_once_is_started_ever_more_seldom() -> None:
-    script = ListenScript()
-
-    async with playing(script.stage, handler=Hearing(), backoff=STEADY) as (line, _):
-        for count in range(1, 6):
-            await script.listen(count)
-            kill((await listener(line)).pid)
-        await script.listen(6)
-        assert now() > 8
-
-
-@pytest.mark.row("26-L7")
-async def test_the_connections_own_death_and_the_end_of_the_client_leave_no_reader_waiting() -> None:
-    script = ListenScript()
-    script.honours = lambda _: None
-    async with playing(script.stage) as (line, _):
-        entering = asyncio.ensure_future(line.listen(TOOLS).__aenter__())
-        await script.listen()
-        await line.close()
-        reader = await entering
-        assert await take(reader, 1) == []
-
-
-async def test_readers_that_enter_during_a_pause_do_not_wait_and_get_the_gap() -> None:
-    script = ListenScript()
-    async with playing(script.stage, backoff=STEADY) as (line, _), line.listen(TOOLS):
-        script.wire.say(JsonRpcNotification(CANCELLED, {"requestId": script.listens[0].id}))
-        await line.request("ping")
-        before = now()
-        async with line.listen(TOOLS) as late:
-            assert now() == before
-            assert [told.gap for told in await take(late, 1)] == [True]
-            assert now() - before == pytest.approx(1.0)
-
-
-async def test_a_server_that_comes_back_with_a_handshake_is_subscribed_to_by_its_own_methods() -> None:
-    script = ListenScript()
-    async with playing(script.stage) as (line, played), line.subscribe("a:1") as news, line.listen(TOOLS):
-        played.answers |= {
-            "server/discover": PeerError(-32601, "no"),
-            "resources/subscribe": {},
-            LISTEN: PeerError(-32601, "no"),
-        }
-        await played.wire.break_off(ConnectionLost("cut"))
-        await played.opened(2)
-        request = await played.wire.hears("resources/subscribe")
-        assert isinstance(request, JsonRpcRequest)
-        assert request.params == {"uri": "a:1"}
-        played.wire.say(JsonRpcNotification(UPDATED, {"uri": "a:1"}))
-        assert [told.gap for told in await take(news, 2)] == [True, False]
-        assert len(script.listens) == 2
-
-
-@pytest.mark.row("26-L7")
-@pytest.mark.parametrize("how", ["acknowledged", "opening"])
-async def test_a_connection_that_opens_anew_listens_on_its_new_wire_and_closes_the_old_listen(
-    how: str,
-) -> None:
-    script = ListenScript()
-    acknowledging = script.honours
-    script.stage.answers["tools/call"] = PeerError(ErrorCode.UNSUPPORTED_PROTOCOL_VERSION, "no")
-    script.stage.answers["prompts/list"] = SILENCE
-    if how == "opening":
-        script.honours = lambda _: None
-    handler = Hearing()
-    async with playing(script.stage, handler=handler) as (line, played), line.listen("notifications/message") as news:
-        old = await script.listen()
-        await settled(line)
-        script.honours = acknowledging
-        _ = line.begin("prompts/list")  # keeps the old wire open
-        with pytest.raises(PeerError, match="no"):
-            await line.request("tools/call", {"name": "any"})
-        new = await script.listen()
-        assert len(played.wires) == 2
-        assert new != old
-        former = played.wires[0]
-        await former.hears(CANCELLED)
-        assert script.cancelled == [old]
-        former.say(JsonRpcNotification(TOOLS, {"_meta": {ID_KEY: new}}))  # on the wrong wire
-        script.change(TOOLS, old)  # of the wrong listen
-        script.change(PROMPTS, new)
-        await settled(line)
-        assert [method for method, _ in handler.heard] == [PROMPTS]
-        assert [told.gap for told in await take(news, 1)] == [True]
-        assert not news._queue
 
 
 # --- hostile servers
