@@ -22,7 +22,7 @@ from greenroom.supervision import Backoff, CallTimeout, GreenroomError, is_order
 from greenroom.transports.client.errors import ConnectionLost, WireFull
 
 from .client_handler import AskingCall
-from .errors import InputRefused, NotReady, Parked, RequestLost, RequestTimeout, TaskLost, Unavailable
+from .errors import InputRefused, NotReady, Parked, RequestLost, RequestTimeout, TaskLost, Unavailable, Unsupported
 from .input_rounds import check_declared, read_questions
 from .interfaces import Progress
 from .outgoing_envelope import mirrored_headers
@@ -265,6 +265,8 @@ def _judge(task: FollowedTask, error: GreenroomError, now: float) -> Exception |
     match error:
         case BadAnswer() | Parked():
             return error
+        case Unsupported():  # another server, or one of another era, has its place
+            return TaskLost(task.id, "unknown")
         case PeerError(code=ErrorCode.INVALID_PARAMS):
             return TaskLost(task.id, "expired" if task.has_expired(now) else "unknown")
         case PeerError() if error.code != ErrorCode.INTERNAL_ERROR and error.maybe_done:

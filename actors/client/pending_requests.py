@@ -15,7 +15,7 @@ from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import Wakeup
 from greenroom.supervision.kernel.process_lookup import current
 
-from .errors import RequestTimeout
+from .errors import RequestLost, RequestTimeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
@@ -168,6 +168,15 @@ class PendingRequest:
     def settled(self) -> bool:
         """Whether the request has its outcome."""
         return self._future.done()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the server has begun to act on it, though it is on no wire: it has asked for input, or has made a task of it."""
+        return self.rounds > 0 or self.follows
+
+    def lost_with(self, cause: Exception) -> RequestLost:
+        """The error of the request if its connection has ended so."""
+        return RequestLost(self.method, cause, maybe_done=self.wire is not None or self.is_begun)
 
     # --- for the line
 

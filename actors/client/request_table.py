@@ -10,7 +10,7 @@ from greenroom.protocol.errors import BadAnswer, LocalProtocolError
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_notification, encode_request, is_object
 from greenroom.protocol.methods import EXTENSION_METHODS, TASKS_EXTENSION, PeerSide, missing_capability
 from greenroom.supervision import Backoff, send_after
-from greenroom.transports.client.errors import ConnectFailed, HttpError, TransportError, WireFull
+from greenroom.transports.client.errors import ConnectFailed, ConnectionLost, HttpError, TransportError, WireFull
 from greenroom.transports.client.interfaces import RelatedRequest
 
 from .client_handler import AskingCall
@@ -188,7 +188,7 @@ class RequestTable:
             return
         assert line.patience is not None
         slow = InitTimeout(f"it is still {line.phase.value} after {line.patience:g} s")
-        self.end(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
+        self._end_refused(entry, Unavailable(line.name, line.cause or slow, line.status.retry_in))
 
     def refusal(self, entry: PendingRequest) -> ClientError | None:
         """The error for a request that can neither be sent nor wait in the present phase; None if it can."""
@@ -213,6 +213,10 @@ class RequestTable:
         assert wire is not None
         if entry.doubted is not None and self._was_answered(entry, *entry.doubted):
             return
+        if self.envelope is None and entry.rounds and not entry.idempotent:
+            gone = ConnectionLost("the server has sessions now, and knows of no call that it has begun without one")
+            self.end(entry, RequestLost(entry.method, gone))
+            return
         if self.envelope is not None:
             self._send_enveloped(entry, wire, self.envelope)
             return
@@ -235,7 +239,7 @@ class RequestTable:
         except LocalProtocolError as error:
             self.end(entry, error)
         except WireFull as error:
-            self.end(entry, RequestLost(method, error, maybe_done=False))
+            self.end(entry, RequestLost(method, error, maybe_done=entry.is_begun))
         else:
             entry.wire = wire.pid
 
@@ -299,7 +303,7 @@ class RequestTable:
         except LocalProtocolError as error:
             self.end(entry, error)
         except WireFull as error:
-            self.end(entry, RequestLost(method, error, maybe_done=False))
+            self.end(entry, RequestLost(method, error, maybe_done=entry.is_begun))
         else:
             entry.wire = wire.pid
 
@@ -469,7 +473,15 @@ class RequestTable:
             self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
 
     def _lost_error(self, entry: PendingRequest, cause: TransportError, *, maybe_done: bool) -> Exception:
-        return request_lost(entry.method, cause, maybe_done=maybe_done, alone=self.envelope is not None)
+        begun = entry.is_begun
+        return request_lost(
+            entry.method, cause, maybe_done=maybe_done or begun, alone=begun or self.envelope is not None
+        )
+
+    def _end_refused(self, entry: PendingRequest, error: ClientError) -> None:
+        """End a request that can neither be sent nor wait. Of one that the server has begun it is not known what became."""
+        is_lost = entry.is_begun and not isinstance(error, ClientClosed | RequestLost)
+        self.end(entry, RequestLost(entry.method, error) if is_lost else error)
 
     def _hold(self, entry: PendingRequest, cause: HttpError, *, seen: bool) -> None:
         """The server wants to be asked later: hold the request until then, if that is before its deadline."""
@@ -508,7 +520,7 @@ class RequestTable:
         """Send a request of the table again, hold it, or fail it."""
         error = self.refusal(entry)
         if error is not None:
-            self.end(entry, error)
+            self._end_refused(entry, error)
         else:
             self._proceed(entry)
 
@@ -523,7 +535,7 @@ class RequestTable:
         for entry in [entry for entry in self.table.values() if entry.wire is None]:
             error = self.refusal(entry)
             if error is not None:
-                self.end(entry, error)
+                self._end_refused(entry, error)
 
     def end_all(self, why: Callable[[PendingRequest], BaseException]) -> None:
         """Fail every request: the connection has ended."""

@@ -205,7 +205,7 @@ class ServerConnection(GenStatem[Phase]):
             self.requests.end_all(lambda _: ClientClosed("the client was closed"))
         else:
             cause = _connection_lost(reason)
-            self.requests.end_all(lambda entry: RequestLost(entry.method, cause, maybe_done=entry.wire is not None))
+            self.requests.end_all(lambda entry: entry.lost_with(cause))
 
     async def terminate(self, reason: ExitReason) -> None:
         """Settle all requests and close all wires."""

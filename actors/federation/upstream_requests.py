@@ -183,7 +183,9 @@ class UpstreamRequest:
 
     def give_up(self, error: Exception) -> None:
         """Fail the request because no reply will come: with `RequestLost` if it was sent, since it may have been done."""
-        waits = self.inner is None or getattr(self.inner, "wire", self) is None  # not sent, or still held by its line
+        inner = self.inner
+        is_held = getattr(inner, "wire", self) is None and not getattr(inner, "is_begun", False)
+        waits = inner is None or is_held  # not sent, or still held by its line
         self.fail(error if waits else RequestLost(self.method, error))
         if self.inner is not None:
             self.inner.cancel("the upstream is gone")

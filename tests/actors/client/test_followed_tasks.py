@@ -334,8 +334,10 @@ async def test_a_connection_that_is_given_up_ends_the_call() -> None:
         await asyncio.sleep(1.5)
         stage.failures = [ConnectionLost("away")] * 3
         await stage.wire.break_off(ConnectionLost("pulled out"))
-        with pytest.raises(Parked):
+        with pytest.raises(RequestLost) as caught:
             await call
+        assert isinstance(caught.value.cause, Parked)
+        assert caught.value.maybe_done  # the server works on it still, for all that is known
         assert line.tasks.followed.keys() <= {ID}
         await asyncio.sleep(5)
         assert line.tasks.followed == {}
