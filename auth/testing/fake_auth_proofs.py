@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from greenroom.auth.auth_info import number, text
@@ -47,6 +48,9 @@ class FakeProofVerifier:
         if made is None or abs(server.clock() - made) > _SECONDS or name is None or name in self._used:
             raise OAuthError("invalid_dpop_proof", "the proof is too old, or was used before")
         self._used.add(name)
-        if server.dpop_nonce is not None and claims.get("nonce") != server.dpop_nonce:
+        nonce = text(claims.get("nonce")) or ""
+        if server.dpop_nonce is not None and not compare_digest(
+            nonce.encode(errors="surrogatepass"), server.dpop_nonce.encode()
+        ):
             raise OAuthError("use_dpop_nonce", "the proof needs the nonce in DPoP-Nonce")
         return thumbprint(members)
