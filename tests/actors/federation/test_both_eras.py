@@ -16,6 +16,7 @@ from greenroom.protocol.cache_hints import Cache
 from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.envelope import LOG_LEVEL_KEY
 from greenroom.protocol.errors import PeerError
+from greenroom.supervision import DynamicSupervisor, start, start_child, stop
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 from greenroom.transports.client.interfaces import UnansweredRequest
 
@@ -97,6 +98,25 @@ async def test_the_mode_of_a_spec_decides_how_its_connections_begin(mode: str, f
         await federation.start("other", spec(other, settings=settings))
         assert isinstance(await reaches(federation, "other", UpstreamState.PARKED), InitFailed)
         assert {request.method for request in other.requests} == {first}
+
+
+@pytest.mark.row("26-V10")
+async def test_a_server_with_a_handshake_is_asked_for_its_era_once_for_all_connections_to_it() -> None:
+    stage = EraUpstream("a", stateless=False)
+    stage.endpoint = "stage of this test"  # type: ignore[attr-defined]
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        await stage.wire.break_off(ConnectionLost("restarted"))
+        assert await call(federation, "git", "a") == "a"
+        supervisor = await start(DynamicSupervisor)
+        child_spec, own = federation.extra_connection("git", spec(stage))
+        await start_child(supervisor, child_spec)
+        await own.ready()
+        await federation.start("again", spec(stage))
+        await all_ready(federation)
+        assert len(stage.asked("server/discover")) == 1
+        assert len(stage.asked("initialize")) == 4
+        await stop(supervisor)
 
 
 async def test_the_log_level_of_a_stateless_upstream_stands_in_each_request_and_survives_its_replacement() -> None:
