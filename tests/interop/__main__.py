@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tests.served_program import served
 
-from .peers import ABROAD, ENDINGS, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
+from .peers import ABROAD, ENDINGS, GATEWAY, GUESTS, HERE, MODULES, PEERS, SERVERS, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if guests:
             with served([sys.executable, str(HERE / "guarded.py")], folder / "guarded.log") as url:
                 rows += [_shown(play(peer, "signin", [url], folder)) for peer in guests]
+        bridged = _chosen("gateway", options.only, GATEWAY)
+        if bridged:
+            with served([sys.executable, "-m", "tests.interop.bridging_gateway"], folder / "gateway.log") as url:
+                rows += [_shown(play(peer, "gateway", [url], folder)) for peer in bridged]
         rows += [_shown(play(peer, "abroad", [], folder)) for peer in _chosen("abroad", options.only, ABROAD)]
         rows += [_shown(play(peer, "beside", [], folder)) for peer in _chosen("beside", options.only, SERVERS)]
     wrong = sum(1 for row in rows if row.wrong)

@@ -45,6 +45,14 @@ BESIDE = (
 EXTENSION = ("followed", "handle", "cancelled", "question", "failed", "at_once", "unknown", "undeclared")
 """The steps of a client of the tasks extension."""
 
+ERAS = ("old", "new")
+BRIDGED = tuple(
+    f"{step}_{up}"
+    for step in ("call", "progress", "cancel", "elicit", "sample", "roots", "changes", "death")
+    for up in ERAS
+)
+"""The steps of a client at a gateway, with an upstream of each era behind it."""
+
 KEPT = ("calling", "elicitation", "roots", "subscription", "logging")
 """The further steps of the command line that keeps a connection; its last one is about tasks."""
 
@@ -131,6 +139,23 @@ ABROAD = (
     Peer("TypeScript sdk 1.32.2", "server", (sys.executable, "-m", "tests.interop.abroad", "typescript"), ("sign in",)),
 )
 """Others' servers, where our client signs in."""
+
+GATEWAY = (
+    *(
+        Peer("Python mcp 2.3.0", mode, (*_python("mcp-2", "through_gateway"), mode), BRIDGED)
+        for mode in ("auto", "2026-07-28", "legacy")
+    ),
+    *(
+        Peer(
+            "FastMCP tasks 4.1.2",
+            mode,
+            (*_python("fastmcp", "gateway_tasks"), mode),
+            tuple(f"{step}_{up}" for step in ("asks", "cancelled") for up in ERAS),
+        )
+        for mode in ("auto", "2026-07-28")
+    ),
+)
+"""Clients of both eras at a gateway, whose upstreams are of both."""
 
 PEERS = (
     *MIXED,
