@@ -44,9 +44,9 @@ def test_the_expected_figures_are_unchanged() -> None:
         (65, 276),
     ]
     assert [(len(leg.checks), sum(leg.checks.values())) for leg in CLIENT_LEGS] == [
-        (25, 283),
-        (22, 280),
-        (25, 270),
+        (25, 302),
+        (25, 331),
+        (39, 478),
     ]
     assert NEXT.beyond == {}
     assert STABLE.beyond == {"server-sse-polling": 3}
