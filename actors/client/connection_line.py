@@ -231,12 +231,12 @@ class ConnectionLine:
         over = self.phase in (Phase.CLOSING, Phase.CLOSED)
         if key is None or over or (self.welcome is not None and not self.welcome.is_stateless):
             return False
-        found = None if self.welcome is None else cache.find(key, loop.time())
-        if found is not None:
+        found = cache.fetch(key) if self.welcome is None else cache.look_up(key, loop.time())
+        if isinstance(found, dict):
             if pending.method == "tools/list" and cache.has_headers:
                 self.tool_headers.learn(found)  # another line may have fetched the page
             return pending.settle(found)
-        fetch = cache.fetch(key)
+        fetch = found
 
         def judge(result: dict[str, Any] | None, error: BaseException | None) -> Outcome:
             hinted = self.welcome is not None and self.welcome.is_stateless

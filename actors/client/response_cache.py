@@ -297,11 +297,11 @@ class ResponseCache:
             return  # the answer to a later request came first
         for slot in before:
             self._drop(slot)
+        if not result.get("ttlMs") or result.get("resultType", "complete") != "complete":
+            return  # as most results: nothing else of it needs to be read
         hint = received_cache(result)
         seconds, public = min(hint.seconds, self.max_seconds), hint.public
-        if not seconds or result.get("resultType", "complete") != "complete":
-            return
-        if fetch.subject.is_old or (authorization is None and not public):
+        if not seconds or fetch.subject.is_old or (authorization is None and not public):
             return
         data = msgspec.json.encode(result)
         size = len(data) + len(key.param or "") + _OVERHEAD
@@ -441,9 +441,10 @@ class LineCache:
         """The key of a request; None if its result is not kept."""
         return cache_key(self.server, self.declared, method, params)
 
-    def find(self, key: CacheKey, now: float) -> dict[str, Any] | None:
-        """The fresh result of a request; None where there is none."""
-        return self.cache.find(key, self._authorization, now)
+    def look_up(self, key: CacheKey, now: float) -> dict[str, Any] | CacheFetch:
+        """The fresh result of a request; where there is none, a `fetch`."""
+        authorization = self._authorization
+        return self.cache.find(key, authorization, now) or self.cache.fetch(key, authorization, self._owner)
 
     def fetch(self, key: CacheKey) -> CacheFetch:
         """A request is about to be sent."""

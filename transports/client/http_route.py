@@ -76,6 +76,7 @@ class HttpRoute:
         self.settings = HttpSettings() if settings is None else settings
         self.fallback = fallback
         self.headers: Headers = _checked_headers(headers or {})
+        self._header_digest = digest_of(*(text for header in self.headers for text in header))
         self._trust = trust
         self._httpx_transport = transport
         if transport is not None and proxy is not None:
@@ -104,7 +105,7 @@ class HttpRoute:
         own: Hashable = getattr(self.credentials, "authorization", None)
         if own is None or self._httpx_transport is not None:
             return None
-        return digest_of(*(text for header in self.headers for text in header)), self._trust, own
+        return self._header_digest, self._trust, own
 
     @property
     def extensions(self) -> Sequence[str]:

@@ -237,7 +237,8 @@ class FixedHeaders:
     @property
     def authorization(self) -> Hashable:
         """What stands for these headers where they are compared."""
-        return digest_of(*(text for header in sorted(self._headers.items()) for text in header))
+        headers = self._headers
+        return digest_of(*(text for header in sorted(headers.items()) for text in header)) if headers else b""
 
     async def headers(self) -> Mapping[str, str]:
         return self._headers
