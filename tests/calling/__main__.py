@@ -1,7 +1,7 @@
 """The command: `python -m tests.calling [--only NAME] [--write]`, which is `make servers`.
 
-Each row is one server on one transport. When all of them are called, some are then called together, in one host, and the page of results is
-held against what came out; `--write` writes it anew.
+Each row is one server on one transport. When all of them are called, some are then called together, in one host, and others take each other's place
+under a client. The page of results is held against what came out; `--write` writes it anew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from .changing import CHANGES, TRANSPORTS, changed
 from .grid import STEPS, Outcome, play
 from .page import PAGE, SIGNS, page
 from .rows import ROWS, TOGETHER
@@ -55,6 +56,22 @@ async def beside(outcomes: Sequence[Outcome], folder: Path) -> dict[str, str]:
     return wrong
 
 
+async def after_changes(folder: Path) -> dict[str, str]:
+    """The errors by change and transport; none for a change that the client coped with."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int, name: str, transport: str) -> tuple[str, str]:
+        async with places:
+            place = folder / f"changing{number}"
+            place.mkdir()
+            wrong = await changed(name, transport, place)
+            print(f"{name}, {transport:<16} {'WRONG ' + wrong if wrong else 'right'}", flush=True)
+            return f"{name}, {transport}", wrong
+
+    every = [(name, transport) for name in CHANGES for transport in TRANSPORTS]
+    return dict(await asyncio.gather(*(one(number, *each) for number, each in enumerate(every))))
+
+
 async def until_told(doing: Awaitable[T]) -> T:
     """SIGTERM cancels what this program does, which ends its servers, too."""
     task = asyncio.current_task()
@@ -87,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.only:
             failed = asyncio.run(until_told(beside(outcomes, folder)))
             wrong += [f"in one host: {name}" for name in failed]
+            changes = asyncio.run(until_told(after_changes(folder)))
+            wrong += [name for name, why in changes.items() if why]
             wrong += _compared(page(outcomes, failed, len(TOGETHER)), write=options.write and not wrong)
     print(table(outcomes))
     print(f"{len(outcomes)} rows, {time.monotonic() - began:.0f} s; wrong: {', '.join(wrong) or 'nothing'}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .changing import CHANGES, TRANSPORTS, revision_after
 from .grid import STEPS, Mark
 from .together import CHECKS, LAST
 
@@ -94,6 +95,13 @@ None of these is an obstacle. The step expects the difference, and would fail if
 {count} of these servers in one `Host`, with one set of tools:
 
 {together}
+
+## Servers that change their revision
+
+Each of these servers is replaced by the other one, at the same URL and behind the same command, while a call is under way. The client stays: that call must end with an error
+which says that it may have been done, and the next calls have their results. A client that has made a handshake with a server makes one with the next server, too, if that has one.
+
+{changes}
 """
 
 
@@ -127,6 +135,10 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
             ("Server", "Step", "Difference"), _notes((each.row.server, each.row.differs) for each in outcomes)
         ),
         count=count,
+        changes=_table(
+            ("Change", "Then the client speaks", *TRANSPORTS),
+            [(name, revision_after(*pair), *("yes" for _ in TRANSPORTS)) for name, pair in CHANGES.items()],
+        ),
         together=_table(("Check", "Right"), [(name, "WRONG" if name in beside else "yes") for name in (*CHECKS, LAST)]),
     )
 

@@ -288,8 +288,24 @@ SILENT: Mapping[str, Step] = {
 }  # fmt: skip
 """The same where there is no way back: nothing comes, and nothing breaks."""
 ALONE: Mapping[str, Step] = {**ASKS, **SILENT, "cancel": cancel_alone}
+
+
+async def no_listen(scene: Scene) -> None:
+    await refused("a listen", scene.client.subscribe(DIAL).__aenter__(), -32600)
+    same("the next call", await scene.client.call("add", a=2, b=3), 5)
+
+
+async def no_change(scene: Scene) -> None:
+    """A list is read again, since nothing tells that it has changed."""
+    await scene.client.call_tool("grow")
+    has("the tools", [tool.name for tool in await scene.client.list_tools()], "grown")
+    await scene.client.call_tool("shrink")
+
+
 UNSAID: Mapping[str, Step] = {"progress": no_progress, "logging": no_logging, "cancel": cancel_alone}
 """The steps of the stateless era where an answer is one JSON object."""
+UNHEARD: Mapping[str, Step] = {**UNSAID, "subscribe": no_listen, "changes": no_change}
+"""The same where there is no stream at all."""
 STEPS: Mapping[str, Step] = {**ASKS, **TALKS}
 IN_SESSIONS: Mapping[str, Step] = {**STEPS, "changes": changes, "rounds": rounds}
 OURS_IN_SESSIONS: Mapping[str, Step] = {**IN_SESSIONS, "tasks": tasks}

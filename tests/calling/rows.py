@@ -34,6 +34,11 @@ WHOLE: Mapping[str, str] = dict.fromkeys(
     ("progress", "logging"), "each answer is one JSON object, which nothing precedes"
 )
 
+STREAMLESS: Mapping[str, str] = {
+    **WHOLE,
+    **dict.fromkeys(("subscribe", "changes"), "the server was told to send no streams, and refuses to be listened to"),
+}
+
 NO_RESOURCE = "the error -32602 for an unknown resource; the specification says -32002"
 NO_TOOL = "a result with isError for an unknown tool; the specification says the error -32602"
 
@@ -53,7 +58,7 @@ def _ours() -> list[Row]:
         Row(server, "stdio, legacy", stdio, playhouse.OURS_IN_SESSIONS, **then),
         Row(server, "Streamable HTTP, legacy", http, playhouse.OURS_IN_SESSIONS, **then),
         Row(server, "HTTP+SSE", on_http(*program, PORT, path="/sse"), playhouse.OURS_IN_SESSIONS),
-        Row(server, "plain JSON", on_http(*plain), {**playhouse.OURS, **playhouse.UNSAID}, never=WHOLE, **now),
+        Row(server, "plain JSON", on_http(*plain), {**playhouse.OURS, **playhouse.UNHEARD}, never=STREAMLESS, **now),
         Row(
             server,
             "plain JSON, legacy",
@@ -107,7 +112,7 @@ def _of_both_eras(
     words = (str(REFEREES / place / "bin" / "python"), str(HERE / "python" / f"{script}.py"))
     stdio, http, json = on_stdio(*words, "stdio"), on_http(*words, "http", PORT), on_http(*words, "alone", PORT)
     today: dict[str, Any] = {"speaks": BOTH_ERAS, "differs": differs}
-    before = {"prepare": _knowing(**facts), "differs": {"read": NO_RESOURCE, **differs}}
+    before: dict[str, Any] = {"prepare": _knowing(**facts), "differs": {"read": NO_RESOURCE, **differs}}
     alone = {name: why for name, why in ALONE.items() if name in then}
     return [
         Row(server, "stdio", stdio, now, prepare=_knowing(**facts), **today),

@@ -94,7 +94,7 @@ def on_http(*words: str, path: str = "/mcp", env: Mapping[str, str] | None = Non
                 *command, env=given, cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said
             )
         try:
-            await _there(server, port, folder / SAID)
+            await there(server, port, folder / SAID)
             yield f"http://127.0.0.1:{port}{path}"
             if server.returncode is not None:
                 raise WrongError(f"the server ended by itself with {server.returncode}")
@@ -105,7 +105,8 @@ def on_http(*words: str, path: str = "/mcp", env: Mapping[str, str] | None = Non
     return opened
 
 
-async def _there(server: asyncio.subprocess.Process, port: int, said: Path) -> None:
+async def there(server: asyncio.subprocess.Process, port: int, said: Path) -> None:
+    """Wait until the program accepts connections. Raises `WrongError` with what it said."""
     try:
         async with asyncio.timeout(STARTS_WITHIN):
             while server.returncode is None:

@@ -1,4 +1,5 @@
-// The playhouse on the TypeScript SDK 2.x: `server2.cjs stdio`, or `server2.cjs http PORT`. It serves both eras.
+// The playhouse on the TypeScript SDK 2.x: `server2.cjs stdio`, or `server2.cjs http PORT`. It serves both eras, and with `alone` as the last word
+// only the stateless one.
 // Written as the SDK's own documentation does it: a tool that asks returns its questions, and is entered again with the answers.
 'use strict';
 const { createServer } = require('node:http');
@@ -245,10 +246,12 @@ function playhouse({ era }) {
     return server;
 }
 
+const options = process.argv.at(-1) === 'alone' ? { legacy: 'reject' } : {};
+
 if (process.argv[2] === 'stdio') {
-    serveStdio(playhouse);
+    serveStdio(playhouse, options);
 } else {
-    const handler = createMcpHandler(playhouse);
+    const handler = createMcpHandler(playhouse, options);
     notify = handler.notify;
     const serve = toNodeHandler(handler);
     const [host, origin] = [localhostHostValidation(), localhostOriginValidation()];
