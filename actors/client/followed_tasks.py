@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, PeerError
 from greenroom.protocol.jsonrpc import JsonRpcRequest, is_object
 from greenroom.protocol.received_results import read_created_task, read_detailed_task
-from greenroom.supervision import Backoff, CallTimeout, GreenroomError, is_orderly, kill, receive, spawn_link
+from greenroom.supervision import (
+    ActorError,
+    Backoff,
+    CallTimeout,
+    GreenroomError,
+    is_orderly,
+    kill,
+    receive,
+    spawn_link,
+)
 from greenroom.transports.client.errors import ConnectionLost, WireFull
 
 from .client_handler import AskingCall
@@ -158,6 +167,7 @@ class FollowedTask:
         self._connection = connection
         self.process = connection.node.process(pid)
         assert self.process is not None
+        self.process.label = "task"
         self.process.add_exit_waiter(self)
 
     def stop(self) -> None:
@@ -367,7 +377,10 @@ class FollowedTasks:
         if task.process is not None:
             return
         self._line.tasks.follow(task)
-        task.start(self._line, self._connection)
+        try:
+            task.start(self._line, self._connection)
+        except ActorError as error:  # the node is closing
+            self._fail(task, error)
 
     def drop(self, entry: PendingRequest) -> None:
         """The request is not waited for any more. A call takes its task along."""

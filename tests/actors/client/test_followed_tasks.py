@@ -20,7 +20,7 @@ from greenroom.protocol.envelope import SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import BadAnswer, RequestCancelled
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcResponse
 from greenroom.protocol.methods import TASKS_EXTENSION
-from greenroom.supervision import Supervisor, current_node, kill, start, wait_down
+from greenroom.supervision import ActorError, Supervisor, current_node, kill, start, wait_down
 from greenroom.transports.client.errors import ConnectionLost
 
 from .client_helpers import phase, playing
@@ -411,6 +411,21 @@ async def test_a_crash_of_the_process_that_follows_a_task_fails_that_call_alone(
         await script.cancelled.wait()
         script.states = [completed()]
         assert await line.request("tools/call", CALL) == DONE
+
+
+async def test_a_node_that_is_closing_follows_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise ActorError("the node is closing")
+
+    script = TaskScript(completed())
+    async with playing(script.stage) as (line, stage):
+        with monkeypatch.context() as closing:
+            closing.setattr(followed_tasks, "spawn_link", refuse)
+            with pytest.raises(ActorError, match="closing"):
+                await line.request("tools/call", CALL)
+        await script.cancelled.wait()
+        assert await line.request("tools/call", CALL) == DONE
+        assert len(stage.wires) == 1
 
 
 # --- progress
