@@ -37,6 +37,7 @@ def _peer(environment: str, script: str) -> tuple[str, ...]:
 OURS = Program("greenroom", (sys.executable, "-m", "benchmarks.client.faults_greenroom"))
 DRIVERS = (
     OURS,
+    Program("greenroom, in a session", (sys.executable, "-m", "benchmarks.client.faults_session")),
     Program("mcp 2.3.0", _peer("mcp-2", "faults_mcp")),
     Program("FastMCP 4.1.2", _peer("fastmcp", "faults_fastmcp")),
 )

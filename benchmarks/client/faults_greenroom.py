@@ -12,9 +12,11 @@ from . import fault_trials
 class Ours(fault_trials.Client):
     """With default settings, except that it pings the server, which detects a stopped server."""
 
+    mode = "auto"
+
     async def open(self, target: str | list[str]) -> None:
         """Connect."""
-        self.client = Client(target, settings=ClientSettings(ping_interval=1.0, ping_timeout=1.0))
+        self.client = Client(target, settings=ClientSettings(ping_interval=1.0, ping_timeout=1.0, mode=self.mode))
         await self.client.open()
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> str:
