@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol import methods
 from greenroom.protocol.dialect import STATELESS_DIALECT
@@ -36,6 +36,7 @@ from .catalogue import MissingScopes, caller_key, may_use, reached_entries
 from .exchange import Exchange
 from .extensions import admitted_method
 from .listen_process import HonouredFilter, honoured_filter, open_listen_feed
+from .mounted_entries import callable_tool
 from .server_description import is_disabled
 from .settings import server_info
 from .stateless_tasks import TaskReply, require_extension, task_reply_to, task_starter
@@ -125,6 +126,21 @@ class _RoundInput:
             round_number=exchange.round + 1,
             answers=answers,
         )
+
+
+class Reached(NamedTuple):
+    """What a request reaches."""
+
+    entries: Sequence[Any]
+    """Those of the catalogue."""
+    tool: CallableTool | None
+    """The tool that it calls, here or at an upstream."""
+
+    @property
+    def may_run_again(self) -> bool:
+        """Whether the request may be carried out twice: it calls a tool that is declared idempotent, or that changes nothing."""
+        entry = self.entries[0] if len(self.entries) == 1 and self.entries[0].kind == "tool" else self.tool
+        return entry is not None and entry.may_run_again
 
 
 class ListenPlace:
@@ -285,7 +301,7 @@ class Exchanges:
         if method is None:
             extended = admitted_method(company.catalogue_ref.current, request.method, request.params, facts)
             if extended is not None:
-                return self._start_exchange(request, facts, quiet, (extended,))
+                return self._start_exchange(request, facts, quiet, Reached((extended,), None))
         if method is None or method.kind is not MethodKind.REQUEST or is_disabled(company.settings, method):
             raise ExchangeRefused(_method_not_found(request.method), NOT_FOUND)
         params = methods.check_params(method, request.params)
@@ -296,27 +312,30 @@ class Exchanges:
                 require_extension(facts, "notifications.taskIds")
             return honoured_filter(company, params.notifications, facts)
         found = reached_entries(request.method, request.params, company.catalogue_ref.current, facts.peer)
+        tool = callable_tool(company, request, found) if request.method == "tools/call" else None
+        reached = Reached(found, tool)
         body = answer_inline(request, facts, company)
         if body is not None:
             return body
         retry = read_responses(request.params) if request.method in MAY_ASK else NO_RETRY
         if retry.state is not None:
-            return self._next_round(request, facts, quiet, found, retry)
-        about_task = task_reply_to(company, request, facts, found)
-        return about_task or self._start_exchange(request, facts, quiet, found, retry.responses)
+            return self._next_round(request, facts, quiet, reached, retry)
+        about_task = task_reply_to(company, request, facts, tool)
+        return about_task or self._start_exchange(request, facts, quiet, reached, retry.responses)
 
     def _start_exchange(
         self,
         request: JsonRpcRequest,
         facts: SessionFacts,
         quiet: float | None,
-        found: Sequence[Any],
+        reached: Reached,
         responses: Mapping[str, dict[str, Any]] | None = None,
         state: RequestState | None = None,
     ) -> Exchange:
         """Start a new exchange; with a `state`, for a call that was asked in an earlier run, which is gone."""
         company = self._company
-        own_timeout, starter = handler_timeout(request.method, found), task_starter(company, request, found)
+        own_timeout = handler_timeout(request.method, reached.entries)
+        starter = task_starter(company, request, reached.tool)
         # Before the exchange is made, which sets its alarm: without a place of its own, it would give back another's.
         self.admit(caller_key(facts.peer))
         exchange = Exchange(self, request, facts, quiet, own_timeout)
@@ -324,7 +343,7 @@ class Exchanges:
             exchange.round = state.round
             exchange.set_answers(RecordedAnswers(state.answers), responses)
         else:
-            exchange.set_answers(RecordedAnswers() if self._may_run_again(request, found) else None, responses)
+            exchange.set_answers(RecordedAnswers() if reached.may_run_again else None, responses)
         job = Job(
             0,
             exchange,  # type: ignore[arg-type]  # it takes the job's ending, as a reference to a session would
@@ -350,7 +369,7 @@ class Exchanges:
         request: JsonRpcRequest,
         facts: SessionFacts,
         quiet: float | None,
-        found: Sequence[Any],
+        reached: Reached,
         retry: RetryFields,
     ) -> Exchange:
         """Go on with the call that the request's state leads to. Raises `McpError`; then a state that was valid stays so."""
@@ -360,9 +379,9 @@ class Exchanges:
             if state.exchange in self._resumed:
                 raise _used()
             # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
-            if state.exchange and (state.answers is None or not self._may_run_again(request, found)):
+            if state.exchange and (state.answers is None or not reached.may_run_again):
                 raise _gone()
-            return self._start_exchange(request, facts, quiet, found, retry.responses, state)
+            return self._start_exchange(request, facts, quiet, reached, retry.responses, state)
         if exchange.round != state.round:
             raise _used()
         responses = exchange.check_responses(retry.responses or {})
@@ -428,14 +447,6 @@ class Exchanges:
         self._parked_bytes -= exchange.kept_bytes
         if count > 1:
             self._parked_callers[exchange.caller] = (count - 1, size - exchange.kept_bytes)
-
-    def _may_run_again(self, request: JsonRpcRequest, found: Sequence[Any]) -> bool:
-        """Whether the request may be carried out twice: it reaches a tool that is declared idempotent, or that changes nothing."""
-        if request.method != "tools/call":
-            return False
-        mounted = self._company.catalogue_ref.current.mounted
-        tool = found[0] if found else None if mounted is None else mounted.tool(request.params["name"])
-        return tool is not None and tool.may_run_again
 
     # --- admission
 

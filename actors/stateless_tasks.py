@@ -23,14 +23,13 @@ from greenroom.supervision import CallTimeout, ProcessExited, Ref
 from greenroom.transports.access_log import log_refusal
 
 from .catalogue import caller_key
-from .mounted_entries import callable_tool
 from .task_process import TaskProcess
 from .task_record import CancelTask, RunningWork, TaskSpec, milliseconds, result_for, stateless_owner, wire_time
 from .tasks import NO_TASK, declared
 from .worker_interfaces import CallBecameTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import Pid
@@ -69,17 +68,17 @@ class TaskReply:
 
 
 def task_reply_to(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, found: Sequence[Any]
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool | None
 ) -> TaskReply | None:
     """The reply to one of the task methods, or to a call that becomes a task at once. None for any other request.
 
-    `found` are the entries of the catalogue that the request reaches. Raises `McpError`.
+    `tool` is the one that the request calls. Raises `McpError`.
     """
     if request.method in _ANSWERS:
         if request.method in company.method_handlers:
             return None
         return TaskReply(answer_task_method(company, request, facts))
-    if request.method != "tools/call" or (tool := callable_tool(company, request, found)) is None:
+    if tool is None:
         return None
     begun = begin_task(company, request, facts, tool)
     return None if begun is None else TaskReply(begun)
@@ -222,11 +221,9 @@ def begin_task(
     return _begin(company, request, facts, tool, owner)
 
 
-def task_starter(company: Company, request: JsonRpcRequest, found: Sequence[Any]) -> CallTaskStarter | None:
+def task_starter(company: Company, request: JsonRpcRequest, tool: CallableTool | None) -> CallTaskStarter | None:
     """What makes the call a task when its handler asks for that (`Job.task_starter`). None if its tool does not."""
-    if request.method != "tools/call" or (tool := callable_tool(company, request, found)) is None:
-        return None
-    return CallTaskStarter(company, request, tool) if tool.defer_task else None
+    return CallTaskStarter(company, request, tool) if tool is not None and tool.defer_task else None
 
 
 def _task_owner(company: Company, facts: SessionFacts, tool: CallableTool) -> str | None:

@@ -104,6 +104,9 @@ class OfferingChange(NamedTuple):
 
 _AS_ANY: Final[Any] = ...
 
+_MOST_QUESTIONS: Final = 1024
+"""How many questions of a server may be open at once on a connection for callers of a gateway."""
+
 Away: TypeAlias = Literal["mark", "withdraw", "keep"]
 """How tools of an unreachable server are listed: marked in their descriptions, not at all, or unchanged."""
 AWAY: Final[tuple[Away, ...]] = get_args(Away)
@@ -205,14 +208,16 @@ class UpstreamSpec:
         )
 
     def personal(self, caller: CallerIdentity | None) -> UpstreamSpec:
-        """The spec for connections of one caller of a gateway. Raises `CallerNotSignedIn`."""
-        ask = self.caller_auth
+        """The spec for connections of one caller of a gateway, or of several. Raises `CallerNotSignedIn`."""
+        ask, settings = self.caller_auth, self.settings
+        # Each question waits for another user.
+        settings = replace(settings, max_server_requests=max(settings.max_server_requests, _MOST_QUESTIONS))
         if ask is None:
-            return self
+            return replace(self, settings=settings)
         if caller is None:
             raise CallerNotSignedIn("this server needs each caller's own login, and the caller is not signed in")
         route: Any = self.route
-        return replace(self, route=route.with_credentials(partial(CallerCredentials, ask, caller)))
+        return replace(self, route=route.with_credentials(partial(CallerCredentials, ask, caller)), settings=settings)
 
     def connected(
         self, id: str, place: NodeProvider | None = None, patience: float | None = None

@@ -295,8 +295,9 @@ class ClientConnections:
         try:
             connection = await self._connection(key, ctx, capabilities, caller, level)
             if not key.number and capabilities and _is_strangers(key) and not connection.traits.is_stateless:
-                # The server has changed its era, and its new session may have been another caller's.
-                self.dismiss(connection)
+                # The server has changed its era, and callers may not share the session that it has now. Calls under way may end.
+                if self._connections.get(key) is connection:
+                    _ = self._close(self._connections.pop(key), self._idle)
                 key = self._free_key(key)
                 connection = await self._connection(key, ctx, capabilities, caller, level)
         except BaseException:

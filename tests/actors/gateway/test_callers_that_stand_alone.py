@@ -117,7 +117,8 @@ async def test_strangers_share_one_connection_to_an_upstream_that_has_no_session
     server = gateway(Upstream("one"), mode=MODERN)
     async with server.started() as company:
         await stranger(company, {}).result("tools/list")
-        asked = await asyncio.gather(*(stranger(company).result("tools/call", **CONFIRM) for _ in range(5)))
+        # More than a client's connection asks at once: each of these waits for another user.
+        asked = await asyncio.gather(*(stranger(company).result("tools/call", **CONFIRM) for _ in range(100)))
         (mounted,) = server._gateways
         assert len(mounted.client_connections) == 1
         for each in asked:
