@@ -14,7 +14,7 @@ from typing import Any
 VERSION = "2026-07-28"
 ERA = Path(sys.argv[1]).read_text(encoding="utf-8").strip()
 INFO = {"name": ERA, "version": "1"}
-CAPABILITIES = {"tools": {}, "resources": {}}
+CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}}
 told: list[Any] = []
 
 
