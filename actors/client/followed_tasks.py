@@ -296,7 +296,7 @@ async def _send_answers(task: FollowedTask, line: ConnectionLine) -> Exception |
     task.uncertain |= answers.keys()
     params = {"taskId": task.id, "inputResponses": answers}
     try:
-        await line.begin(UPDATE_METHOD, params, timeout=_ANSWER_TIMEOUT, idempotent=True)
+        await line.begin(UPDATE_METHOD, params, timeout=_ANSWER_TIMEOUT)
     except PeerError as error:
         task.refusal = error, frozenset(answers)
     except (RequestLost, RequestTimeout, Unavailable, NotReady):

@@ -227,6 +227,17 @@ async def test_a_key_that_was_answered_is_not_asked_again_by_a_later_wait() -> N
     assert not script.cancelled.is_set()  # the task is the caller's
 
 
+async def test_a_task_that_is_handed_out_and_followed_stays_followed() -> None:
+    script = TaskScript(working(), completed())
+    async with playing(script.stage) as (line, _):
+        call = line.begin("tools/call", CALL)
+        await asyncio.sleep(0.5)
+        handed = await line.begin("tools/call", CALL, as_task=True)
+        assert handed["taskId"] == ID
+        assert list(line.tasks.followed) == [ID]
+        assert await call == DONE
+
+
 async def test_so_many_tasks_are_remembered_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_tasks, "REMEMBERED", 2)
     script = TaskScript(completed())
@@ -260,8 +271,10 @@ async def test_a_handler_without_an_answer_leaves_a_task_that_was_handed_out() -
     script = TaskScript(asking("a"))
     handler = Asked(ValueError("no user"))
     async with Client(script.stage, handler=handler) as client:
-        with pytest.raises(InputRefused):
-            await client.tasks_wait(ID)
+        for count in (1, 2):  # it is asked again
+            with pytest.raises(InputRefused):
+                await client.tasks_wait(ID)
+            assert len(handler.calls) == count
         assert not script.cancelled.is_set()
         await client.tasks_update(ID, {"a": ANNE})
         script.states = [completed()]

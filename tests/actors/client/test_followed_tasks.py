@@ -24,7 +24,7 @@ from greenroom.supervision import ActorError, Supervisor, current_node, kill, st
 from greenroom.transports.client.errors import ConnectionLost
 
 from .client_helpers import phase, playing
-from .fake_server import SILENCE
+from .fake_server import SILENCE, Stage
 from .task_script import ANNE, CALL, DONE, ID, QUESTION, UNKNOWN, Asked, TaskScript, asking, completed, task, working
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ async def test_a_task_without_a_result_is_a_typed_error(state: Any, status: str,
 
 async def test_a_task_whose_time_is_over_has_expired_once_the_server_forgets_it_or_is_silent() -> None:
     script = TaskScript(working(ttlMs=2500), working(ttlMs=2500), UNKNOWN, created=working(ttlMs=2500))
+    await asyncio.sleep(100)  # the time counts from the task's creation
     async with playing(script.stage, request_timeout=None) as (line, _):
         with pytest.raises(TaskLost) as lost:
             await line.request("tools/call", CALL)
@@ -106,6 +107,15 @@ async def test_a_task_whose_time_is_over_has_expired_once_the_server_forgets_it_
         script.polled.clear()
         with pytest.raises(TaskLost, match="has expired"):
             await line.request("tools/call", CALL, timeout=1000)
+
+
+async def test_a_task_that_is_forgotten_before_its_time_is_not_known() -> None:
+    script = TaskScript(working(ttlMs=50_000), UNKNOWN, created=working(ttlMs=50_000))
+    await asyncio.sleep(100)
+    async with playing(script.stage) as (line, _):
+        with pytest.raises(TaskLost) as lost:
+            await line.request("tools/call", CALL)
+    assert lost.value.status == "unknown"
 
 
 async def test_a_server_that_goes_on_after_the_time_is_believed() -> None:
@@ -266,6 +276,32 @@ async def test_a_call_that_asks_for_a_task_and_waits_for_it_takes_it_along_as_we
         script.states = [completed()]
         assert await call_as_task(line, CALL, timeout=2.5) == DONE
     assert script.sent("tools/call") == [CALL] * 2  # without the param of the handshake era
+
+
+async def test_only_late_replies_to_the_latest_calls_cancel_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_tasks, "REMEMBERED", 2)
+    script = TaskScript(working())
+    script.stage.answers |= {"tools/call": SILENCE, "tools/list": SILENCE}
+    async with playing(script.stage) as (line, stage):
+        for method in ("tools/call", "tools/call", "tools/call", "tools/list"):
+            with pytest.raises(RequestTimeout):
+                await line.request(method, CALL, timeout=1)
+        for number, request in enumerate((*stage.asked("tools/call"), *stage.asked("tools/list"))):
+            stage.wire.say(JsonRpcResponse(request.id, working(resultType="task", taskId=f"t{number}")))
+        await script.cancelled.wait()
+        await line.request("server/discover")
+        assert script.sent("tasks/cancel") == [{"taskId": "t1"}, {"taskId": "t2"}]
+
+
+async def test_a_late_reply_in_a_session_cancels_nothing() -> None:
+    stage = Stage()
+    stage.answers["tools/call"] = SILENCE
+    async with playing(stage) as (line, _):
+        with pytest.raises(RequestTimeout):
+            await line.request("tools/call", CALL, timeout=1)
+        stage.wire.say(JsonRpcResponse(stage.asked("tools/call")[0].id, working(resultType="task")))
+        await line.request("ping")
+        assert stage.asked("tasks/cancel") == []
 
 
 async def test_a_late_reply_of_another_shape_is_ignored() -> None:
