@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.transports.http.engine_driver import EngineDriver, RecordedResponse
 
-from greenroom import Context, Host, McpError, McpServer, Server
+from greenroom import Context, McpError, McpServer, Server
 from greenroom.supervision import current_node
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from greenroom.actors.company import Company
 
@@ -169,20 +169,9 @@ class Diary(McpServer):
         raise McpError(-32602, f"{uri} is not yours")
 
 
-def gateway() -> Server:
-    """A server whose resources are those of another, which has to be asked for their changes."""
-    upstream, server = Server("upstream"), Server("gateway")
-    upstream.resource("test://a", name="a")(lambda: "")
-    server.mount(Host({"upstream": upstream}))
-    return server
-
-
 @pytest.mark.row("26-L2")
-@pytest.mark.parametrize("make", [Diary.server, gateway])
-async def test_subscriptions_that_a_server_has_to_begin_or_refuse_itself_are_not_honoured(
-    make: Callable[[], Server],
-) -> None:
-    server = make()
+async def test_subscriptions_that_a_server_has_to_begin_or_refuse_itself_are_not_honoured() -> None:
+    server = Diary.server()
     async with server.started() as company:
         announcer = Announcer(server, company)
         stream, honoured = await announcer.listen(

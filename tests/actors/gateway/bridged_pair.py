@@ -163,7 +163,7 @@ async def bridged_pair(
 
         def places() -> list[str]:
             pair.asked.append("roots")
-            return ["file:///home/ann"]
+            return ["file:///stage"]
 
         able: dict[str, Any] = {"elicitation": agree, "sampling": say, "roots": places} if asks else {}
         peer = Client(door, mode=front, on_log=lambda said: pair.logged.append((said.logger, said.data)), **able)
