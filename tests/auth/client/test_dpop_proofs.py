@@ -78,7 +78,8 @@ def test_the_url_in_a_proof_has_no_query_and_no_login(url: str, htu: str) -> Non
 @given(st.from_regex(r"https?://[a-z.]{1,9}(:[0-9]{1,4})?(/[!-~]{0,9})?", fullmatch=True))
 @settings(max_examples=examples(100))
 def test_the_url_in_a_proof_is_that_of_the_request(url: str) -> None:
-    found = urlsplit(claims(KEY.proof("POST", url))["htu"])
+    htu: str = claims(KEY.proof("POST", url))["htu"]
+    found = urlsplit(htu)
     assert found[:2] == urlsplit(url)[:2]
     assert not found.query
     assert not found.fragment
@@ -176,6 +177,7 @@ def test_a_nonce_may_be_wanted_after_each_login() -> None:
 )
 def test_a_401_without_a_nonce_to_use_counts_as_a_refused_token(lines: list[Any]) -> None:
     tried = kinds_tried(frozenset(), ResponseHead(401, b"1.1", lines))
+    assert tried is not None
     assert tried == frozenset({401})
     assert kinds_tried(tried, TOKEN_REFUSED) is None
 

@@ -32,9 +32,8 @@ class Cluster(World):
 
     def token(self, **claims: Any) -> str:
         """The token that the platform gives to a program."""
-        return self.platform.token(
-            user="system:serviceaccount:night:job", **{"aud": ISSUER, "client_id": None, **claims}
-        )
+        given: dict[str, Any] = {"aud": ISSUER, "client_id": None, **claims}
+        return self.platform.token(user="system:serviceaccount:night:job", **given)
 
     def auth(self, **options: Any) -> ClientCredentials:
         return ClientCredentials(fetch=self.fetch, **options)
