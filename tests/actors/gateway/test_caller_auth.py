@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from tests.auth.auth_test_server import Reception, bearer
+from tests.transports.client_http.request_signer import RequestSigner
 from tests.transports.client_http.scripted_server import ReceivedRequest, ScriptedServer, scripted_server
 
 from greenroom import Client, Command, ConfigError, Server
@@ -332,3 +333,22 @@ def test_a_login_that_every_caller_would_show_besides_is_a_mistake(route: Any, m
     with pytest.raises(ConfigError, match=match) as caught:
         UpstreamSpec(route, caller_auth=lambda _: None)
     assert "secret" not in str(caught.value)
+
+
+async def test_each_callers_own_login_signs_its_requests_and_learns_its_nonces() -> None:
+    signers = {"ann": RequestSigner(), "bob": RequestSigner()}
+    given = {
+        name: CallerCredentials(
+            lambda caller: signers[str(caller.subject)], CallerIdentity(name, None, None), "https://x/"
+        )
+        for name in signers
+    }
+    given["ann"].on_nonce("https://x/", "too early")  # nothing has signed a request yet
+    assert (await given["ann"].headers_for("POST", "https://x/mcp"))["dpop"] == "0 POST https://x/mcp none"
+    given["ann"].on_nonce("https://x/mcp", "n1")
+    assert (await given["ann"].headers_for("GET", "https://x/mcp"))["dpop"] == "1 GET https://x/mcp n1"
+    assert (await given["bob"].headers_for("POST", "https://x/mcp"))["dpop"] == "0 POST https://x/mcp none"
+    plain = CallerCredentials(lambda _: "a-token", CallerIdentity("ann", None, None), "https://x/")
+    assert await plain.headers_for("POST", "https://x/mcp") == {"authorization": "Bearer a-token"}
+    plain.on_nonce("https://x/mcp", "n1")
+    assert await plain.headers_for("POST", "https://x/mcp") == {"authorization": "Bearer a-token"}
