@@ -138,6 +138,7 @@ class TerminalPrompts:
             elif self._prompt is None:
                 self.unanswered += 1
                 _print_question(question, "asks")
+                _print_call(question)
                 better = "" if question.url is not None else ", or pass --yes to accept the form's defaults"
                 _print_problem(f"declined, because there is no terminal: run the command in one{better}")
                 question.decline()
@@ -191,6 +192,7 @@ async def _fill_in(question: OpenQuestion, prompt: TerminalInput) -> None:
     from greenroom.protocol.validation_errors import Mismatch  # noqa: PLC0415 - as above
 
     _print_question(question, "asks")
+    _print_call(question)
     _print_dim("Ctrl-C cancels the question, twice ends the command; an empty line takes the value in brackets")
     answers: dict[str, Any] = {}
     fields = question.fields
@@ -231,6 +233,7 @@ async def _open_page(question: OpenQuestion, prompt: TerminalInput) -> None:
     url = str(question.url)
     _print_question(question, "sends you to a page")
     echo(f"  {visible(url)}", error=True)
+    _print_call(question)
     for warning in question.warnings:
         _print_problem(warning)
     if not is_safe_url(url):
@@ -275,6 +278,9 @@ def _print_question(question: OpenQuestion, does: str) -> None:
     echo(f"{styled(f'{question.server} {does}:', 'name')} {first}", error=True)
     for line in more:
         echo(f"  {line}", error=True)  # indented, so that a server's line cannot look like one of greenroom's
+
+
+def _print_call(question: OpenQuestion) -> None:
     if question.call_text:
         _print_dim(f"in the reply to {question.call_text}")
 

@@ -65,6 +65,7 @@ class Question:
 
     def __init__(self, url: str) -> None:
         self.url, self.server, self.message = url, "sky", "Look:"
+        self.call_text, self.warnings = "", ()
         self.answers: list[str] = []
 
     def accept(self) -> None:
