@@ -318,7 +318,6 @@ class Listening:
         wish = self.wish()
         if wish is None:
             self._close_all("the server announces changes without a listen now")
-            self._subscribers.clear()  # they are sent to the server
         if wish:
             self._may_have_missed = self._may_have_missed or again
             self.begin()
