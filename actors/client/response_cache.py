@@ -441,6 +441,10 @@ class LineCache:
         """The key of a request; None if its result is not kept."""
         return cache_key(self.server, self.declared, method, params)
 
+    def find(self, key: CacheKey, now: float) -> dict[str, Any] | None:
+        """The fresh result of a request; None where there is none."""
+        return self.cache.find(key, self._authorization, now)
+
     def look_up(self, key: CacheKey, now: float) -> dict[str, Any] | CacheFetch:
         """The fresh result of a request; where there is none, a `fetch`."""
         authorization = self._authorization
