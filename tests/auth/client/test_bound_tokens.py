@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from greenroom.auth import DeviceCode
     from greenroom.auth.client.login_process import LoginCredentials
+    from greenroom.transports.client.fetch import FetchResponse
 
 BOTH = f'Bearer resource_metadata="{PRM}", DPoP algs="ES256", resource_metadata="{PRM}", scope="read"'
 BOUND = f'DPoP algs="ES256", resource_metadata="{PRM}", scope="read"'
@@ -187,6 +188,20 @@ async def test_a_nonce_challenge_without_end_is_answered_once() -> None:
         await sign_in(oauth(world).credentials(URL))
     assert caught.value.step == "token"
     assert [proof_claims(each).get("nonce") for each in token_proofs(world)] == [None, "again"]
+
+
+async def test_a_nonce_that_comes_with_a_token_is_in_the_next_proof() -> None:
+    world = World(dpop="accept")
+
+    async def fetch(url: str, **request: Any) -> FetchResponse:
+        found = await world.fetch(url, **request)
+        return found._replace(headers={**found.headers, "dpop-nonce": f"n{len(world.tokens())}"})
+
+    credentials = oauth(world, fetch=fetch).credentials(URL)
+    first = await sign_in(credentials)
+    assert "nonce" not in proof_claims(first["dpop"]), "a nonce of one origin is used at no other"
+    assert await credentials.refused(401, BOUND, first)
+    assert [proof_claims(each).get("nonce") for each in token_proofs(world)] == [None, "n1"]
 
 
 @pytest.mark.parametrize(
