@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .fake_server import EVERYTHING, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
 
 VERSION: Final = "2026-07-28"
 PREFIX: Final = "io.modelcontextprotocol/"
@@ -41,6 +43,16 @@ def stateless_stage(*, answers: Mapping[str, Any] | None = None, **discovery: An
     del stage.answers["initialize"], stage.answers["ping"]
     stage.answers |= {"server/discover": discovered(**discovery), **(answers or {})}
     return stage
+
+
+def in_turn(*answers: Any) -> Callable[[JsonRpcRequest], Any]:
+    """Each answer once, for the requests of one method."""
+    left = iter(answers)
+
+    def answer(_: JsonRpcRequest) -> Any:
+        return next(left)
+
+    return answer
 
 
 def sent(stage: Stage, method: str) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,10 +25,10 @@ from greenroom.transports.client.errors import ConnectionLost
 
 from .client_helpers import phase, playing
 from .fake_server import SILENCE, Stage
-from .stateless_stage import PREFIX, VERSION, discovered, stateless_stage
+from .stateless_stage import PREFIX, VERSION, discovered, in_turn, stateless_stage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator
 
 CALL: dict[str, Any] = {"name": "t", "arguments": {}}
 DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -38,10 +37,6 @@ HELLO = ["server/discover", "initialize"]
 
 def methods(stage: Stage) -> list[str]:
     return [request.method for request in stage.requests]
-
-
-def next_of(answers: Iterator[Any], _: object) -> Any:
-    return next(answers)
 
 
 def refusal(*supported: str, code: int = -32022) -> PeerError:
@@ -170,8 +165,7 @@ async def test_an_unknown_mode_names_the_known_ones() -> None:
 @pytest.mark.parametrize("mode", ["auto", VERSION])
 async def test_a_server_that_refuses_the_revision_and_names_it_is_asked_again_under_a_new_id(mode: str) -> None:
     stage = stateless_stage()
-    answers = iter([refusal(VERSION), discovered()])
-    stage.answers["server/discover"] = lambda _: next(answers)
+    stage.answers["server/discover"] = in_turn(refusal(VERSION), discovered())
     async with playing(stage, mode=mode) as (line, _):
         assert line.welcome is not None
         assert line.welcome.version == VERSION
@@ -213,7 +207,7 @@ async def test_a_server_that_refuses_its_own_revision_for_ever_is_not_asked_for_
 async def test_of_the_listed_revisions_one_without_a_handshake_comes_first(versions: list[str], era: str) -> None:
     for answer in (discovered(supportedVersions=versions), refusal(*versions)):
         stage = Stage()
-        stage.answers["server/discover"] = partial(next_of, iter([answer, discovered()]))
+        stage.answers["server/discover"] = in_turn(answer, discovered())
         async with playing(stage) as (line, _):
             assert line.welcome is not None
             assert line.welcome.version == era

@@ -22,7 +22,7 @@ from greenroom.transports.client.errors import ConnectionLost
 
 from .client_helpers import playing
 from .fake_server import After, Stage
-from .stateless_stage import asking, sent, stateless_stage
+from .stateless_stage import asking, in_turn, sent, stateless_stage
 
 CALL: dict[str, Any] = {"name": "t", "arguments": {"a": 1}}
 DONE: dict[str, Any] = {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
@@ -51,10 +51,15 @@ class Answering(ClientHandler):
         return answer(method, params) if callable(answer) else answer
 
 
+async def silent(_method: str, _params: dict[str, Any]) -> dict[str, Any]:
+    """A user who never answers."""
+    await asyncio.Event().wait()
+    return ANNE
+
+
 def script(*answers: Any, method: str = "tools/call") -> Stage:
     """A server that answers with each of these in turn."""
-    left = iter(answers)
-    return stateless_stage(answers={method: lambda _: next(left)})
+    return stateless_stage(answers={method: in_turn(*answers)})
 
 
 # --- the retry
@@ -103,7 +108,7 @@ async def test_several_questions_are_handled_side_by_side_and_answered_together_
         await all_here.wait()
         return {"of": method}
 
-    questions = {
+    questions: dict[str, Any] = {
         "a": asking("x")["inputRequests"]["x"],
         "": {"method": "roots/list"},
         "c" * 50: {
@@ -181,7 +186,7 @@ async def test_a_state_alone_is_sent_back_at_once_and_then_ever_more_slowly() ->
 
 
 async def test_one_deadline_holds_for_all_rounds_and_the_user() -> None:
-    handler = Answering(lambda _method, _params: asyncio.Event().wait())
+    handler = Answering(silent)
     stage = script(After(1.0, asking("name", state="s")))
     async with playing(stage, handler=handler) as (line, _):
         began = asyncio.get_running_loop().time()
@@ -257,7 +262,7 @@ async def test_a_loss_while_the_user_thinks_does_not_lose_the_request() -> None:
 
 async def test_closing_ends_what_waits_for_a_user() -> None:
     stage = script(asking("name"))
-    async with playing(stage, handler=Answering(lambda _method, _params: asyncio.Event().wait())) as (line, _):
+    async with playing(stage, handler=Answering(silent)) as (line, _):
         call = asyncio.create_task(line.request("tools/call", CALL))
         await stage.wire.hears("tools/call")
         await snapshot(line)

@@ -18,7 +18,7 @@ from .parity_program import make_server
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from greenroom import ElicitationRequest, SamplingRequest
+    from greenroom import ElicitationRequest, LogMessage, SamplingRequest
 
 pytestmark = pytest.mark.greenroom(clock="real")
 PROGRAM = Path(__file__).with_name("parity_program.py")
@@ -102,7 +102,11 @@ async def test_questions_have_the_same_answers(transport: str, mode: str) -> Non
 async def test_progress_logs_and_cancellation_are_the_same(transport: str, mode: str) -> None:
     logged: list[Any] = []
     heard: list[Any] = []
-    async with client_of(transport, mode, on_log=lambda log: logged.append(log.data)) as client:
+
+    def log(message: LogMessage) -> None:
+        logged.append(message.data)
+
+    async with client_of(transport, mode, on_log=log) as client:
         await client.set_log_level("warning")
         reply = await client.call_tool("report", on_progress=lambda step: heard.append((step.progress, step.message)))
         assert reply.text == "reported"

@@ -24,7 +24,7 @@ from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
 from .client_helpers import playing
 from .fake_server import SILENCE, After
-from .stateless_stage import PREFIX, VERSION, sent, stateless_stage
+from .stateless_stage import PREFIX, VERSION, in_turn, sent, stateless_stage
 
 CALL: dict[str, Any] = {"name": "t", "arguments": {}}
 DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -75,7 +75,11 @@ async def test_each_request_says_its_revision_its_capabilities_and_its_name() ->
 @pytest.mark.row("26-M5", "26-M15", "26-M16")
 async def test_a_caller_adds_to_the_envelope_and_replaces_nothing_of_the_protocol() -> None:
     stage = stateless_stage(answers={"tools/call": DONE})
-    forged = {f"{PREFIX}protocolVersion": "1", f"{PREFIX}clientCapabilities": {"all": {}}, "traceparent": "00-1"}
+    forged: dict[str, Any] = {
+        f"{PREFIX}protocolVersion": "1",
+        f"{PREFIX}clientCapabilities": {"all": {}},
+        "traceparent": "00-1",
+    }
     async with playing(stage) as (line, _):
         await line.request("tools/call", {**CALL, "_meta": forged})
         [meta] = [each.params["_meta"] for each in stage.asked("tools/call")]
@@ -321,9 +325,8 @@ async def test_a_deadline_cancels_and_progress_does_not_move_it() -> None:
 async def test_a_read_that_is_lost_is_sent_again_under_a_new_id(method: str, params: Any) -> None:
     stage = stateless_stage()
     on_the_wire = "server/discover" if method == "ping" else method
-    answers = iter([ConnectionLost("broken"), DONE])
     async with playing(stage) as (line, _):
-        stage.answers[on_the_wire] = lambda _: next(answers)
+        stage.answers[on_the_wire] = in_turn(ConnectionLost("broken"), DONE)
         assert await line.request(method, params) == ({} if method == "ping" else DONE)
         ids = [each.id for each in stage.requests if each.method == on_the_wire][-2:]
         assert len(set(ids)) == 2
@@ -344,8 +347,7 @@ async def test_a_call_that_is_lost_is_not_sent_again_and_its_error_says_that_it_
     ("failure", "said"), [(ConnectFailed("refused"), {}), (ConnectionLost("broken"), {"idempotent": True})]
 )
 async def test_a_call_that_never_left_or_may_be_repeated_is_sent_again(failure: Exception, said: Any) -> None:
-    answers = iter([failure, DONE])
-    stage = stateless_stage(answers={"tools/call": lambda _: next(answers)})
+    stage = stateless_stage(answers={"tools/call": in_turn(failure, DONE)})
     async with Client(stage) as client:
         assert (await client.call_tool("t", **said)).text == "done"
     assert len({each.id for each in stage.asked("tools/call")}) == 2
@@ -354,7 +356,7 @@ async def test_a_call_that_never_left_or_may_be_repeated_is_sent_again(failure: 
 # --- headers that the server finds wrong
 
 
-MIRRORED = {"type": "object", "properties": {"area": {"type": "string", "x-mcp-header": "Area"}}}
+MIRRORED: dict[str, Any] = {"type": "object", "properties": {"area": {"type": "string", "x-mcp-header": "Area"}}}
 
 
 @pytest.mark.row("26-P8", "26-P4")
@@ -362,11 +364,11 @@ async def test_a_call_with_wrong_headers_is_made_again_after_the_tools_are_liste
     """The tool has got an annotation since it was listed, on a later page."""
     stage = stateless_stage()
     stage.is_http = True
-    pages = {None: {"tools": [], "nextCursor": ""}, "": {"tools": [{"name": "t", "inputSchema": MIRRORED}]}}
-    answers = iter([PeerError(-32020, "Mcp-Param-Area is missing"), DONE])
+    page: dict[str, Any] = {"tools": [], "nextCursor": ""}
+    last = {"tools": [{"name": "t", "inputSchema": MIRRORED}]}
     stage.answers |= {
-        "tools/list": lambda request: pages[request.params.get("cursor")],
-        "tools/call": lambda _: next(answers),
+        "tools/list": in_turn(page, last),
+        "tools/call": in_turn(PeerError(-32020, "Mcp-Param-Area is missing"), DONE),
     }
     async with playing(stage) as (line, _):
         assert await line.request("tools/call", {"name": "t", "arguments": {"area": "Süd"}}) == DONE

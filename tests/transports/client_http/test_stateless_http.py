@@ -87,11 +87,11 @@ async def test_every_message_is_a_post_of_one_request_whose_headers_repeat_it() 
             await client.request(method, params)
         await client.ping()
     assert [each.method for each in server.requests] == ["POST"] * (len(asked) + 2)  # no GET, and no DELETE at the end
-    names = dict([("server/discover", None), *((method, name) for method, _, name in asked)])
+    names: dict[str, str | None] = {"server/discover": None, **{method: name for method, _, name in asked}}
     for received in server.requests:
         message, headers = received.message, received.headers
-        assert isinstance(message, dict)
-        assert {"jsonrpc", "id", "method", "params"} == set(message)
+        assert received.body[:1] == b"{"
+        assert list(message) == ["jsonrpc", "id", "method", "params"]
         assert headers["mcp-protocol-version"] == message["params"]["_meta"][f"{PREFIX}protocolVersion"] == VERSION
         assert headers["mcp-method"] == message["method"]
         assert headers.get("mcp-name") == names[message["method"]]

@@ -56,7 +56,7 @@ def served(request: dict[str, Any]) -> dict[str, Any]:
 
 
 for line in sys.stdin:
-    message = {"params": {}, **json.loads(line)}
+    message: dict[str, Any] = {"params": {}, **json.loads(line)}
     if "id" not in message:
         told.append(message)
     elif message["method"] == "server/discover" and ERA == "fragile":
