@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .changing import CHANGES, TRANSPORTS, revision_after
-from .grid import STEPS, Mark
+from .grid import STATELESS, STEPS, Mark
 from .together import CHECKS, LAST
 
 if TYPE_CHECKING:
@@ -144,10 +144,16 @@ def page(outcomes: Sequence[Outcome], beside: Mapping[str, str], count: int) -> 
 
 
 def _cell(outcomes: Sequence[Outcome], step: str) -> str:
-    """The mark of a step: one for all transports, or one for each."""
-    marks = {outcome.row.transport: SIGNS[outcome.marks[step]] for outcome in outcomes}
-    found = set(marks.values())
-    return found.pop() if len(found) == 1 else ", ".join(f"{transport}: {mark}" for transport, mark in marks.items())
+    """The mark of a step: one for all transports, or one for each era, or one for each transport."""
+    signs = [(outcome.row, SIGNS[outcome.marks[step]]) for outcome in outcomes]
+    now, before = (
+        {sign for row, sign in signs if (row.revision == STATELESS) is stateless} for stateless in (True, False)
+    )
+    if len(now | before) == 1:
+        return (now | before).pop()
+    if len(now) == len(before) == 1:
+        return f"{STATELESS}: {now.pop()}, before: {before.pop()}"
+    return ", ".join(f"{row.transport}: {sign}" for row, sign in signs)
 
 
 def _notes(rows: Iterable[tuple[str, Mapping[str, str]]]) -> list[tuple[str, str, str]]:

@@ -79,22 +79,17 @@ async def _in_memory(_folder: Path) -> AsyncGenerator[Any]:
     yield server
 
 
-def _theirs(server: str, place: str, script: str, *, facts: Mapping[str, Any], **rest: Any) -> list[Row]:
+def _theirs(server: str, place: str, script: str, *, facts: Mapping[str, Any], differs: Mapping[str, str]) -> list[Row]:
     """A server that makes a handshake, on each of its transports."""
     words = (str(REFEREES / place / "bin" / "python"), str(HERE / "python" / f"{script}.py"))
-    rest = {"steps": playhouse.STEPS, "prepare": _knowing(**facts), **rest}
-    alone = {name: why for name, why in ALONE.items() if name in rest["steps"]}
+    alone = {name: why for name, why in ALONE.items() if name in playhouse.STEPS}
+    rest: dict[str, Any] = {"prepare": _knowing(**facts), "differs": differs}
+    stdio, http, json = on_stdio(*words, "stdio"), on_http(*words, "http", PORT), on_http(*words, "alone", PORT)
     return [
-        Row(server, "stdio", on_stdio(*words, "stdio"), **rest),
-        Row(server, "Streamable HTTP", on_http(*words, "http", PORT), farewell=LEAVING, **rest),
-        Row(server, "HTTP+SSE", on_http(*words, "sse", PORT, path="/sse"), **rest),
-        Row(
-            server,
-            "JSON, no sessions",
-            on_http(*words, "alone", PORT),
-            never=alone,
-            **{**rest, "steps": playhouse.ALONE},
-        ),
+        Row(server, "stdio", stdio, playhouse.STEPS, **rest),
+        Row(server, "Streamable HTTP", http, playhouse.STEPS, farewell=LEAVING, **rest),
+        Row(server, "HTTP+SSE", on_http(*words, "sse", PORT, path="/sse"), playhouse.STEPS, **rest),
+        Row(server, "JSON, no sessions", json, playhouse.ALONE, never=alone, **rest),
     ]
 
 

@@ -71,7 +71,8 @@ def fails(_folder: Path) -> None:
 
 
 async def played(folder: Path, steps: Mapping[str, Step], **more: Any) -> Outcome:
-    return await play(Row("small", "memory", opening(small()), steps, **{"speaks": BOTH_ERAS, **more}), folder)
+    given: dict[str, Any] = {"speaks": BOTH_ERAS, **more}
+    return await play(Row("small", "memory", opening(small()), steps, **given), folder)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
