@@ -29,6 +29,20 @@ async def book(what: str) -> str:
     return what
 
 
+@server.resource("note://last")
+async def last() -> str:
+    """What was noted last."""
+    return "see the book"
+
+
+@server.tool
+async def note(what: str) -> str:
+    """The same, and whoever follows the last note hears of it."""
+    os.write(BOOK, f"{what}\n".encode())
+    server.notify_resource_updated("note://last")
+    return what
+
+
 @server.tool
 async def hang(ctx: Context) -> str:
     """Says that it has begun, and does not return."""
