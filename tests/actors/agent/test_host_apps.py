@@ -326,7 +326,7 @@ async def test_a_models_call_is_made_once_and_its_whole_reply_is_for_the_app() -
     shown: list[tuple[str, Any]] = []
 
     def show(name: str, reply: ToolReply) -> None:
-        shown.append((name, len(reply.content[0].text)))  # type: ignore[union-attr]
+        shown.append((name, len(reply.content[0].text)))
 
     def call(rounds: Any) -> dict[str, Any]:
         return {"type": "tool_use", "id": "1", "name": "games__scores", "input": {"rounds": rounds}}
