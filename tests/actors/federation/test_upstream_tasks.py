@@ -243,7 +243,7 @@ async def test_progress_of_a_sessions_task_is_told_until_it_ends() -> None:
         line = federation.line("git")
         assert line is not None
         steps: list[Progress] = []
-        params = {"name": "slow", "arguments": {}}
+        params: dict[str, Any] = {"name": "slow", "arguments": {}}
         assert await call_as_task(line, params, on_progress=steps.append, timeout=60.0) == RESULT
         assert [(step.progress, step.message) for step in steps] == [(1, "step 1"), (2, "step 2")]
 
@@ -263,7 +263,7 @@ async def test_status_messages_are_the_progress_of_a_task_that_reports_none() ->
         line = federation.line("git")
         assert line is not None
         steps: list[Progress] = []
-        params = {"name": "slow", "arguments": {}}
+        params: dict[str, Any] = {"name": "slow", "arguments": {}}
         assert await call_as_task(line, params, on_progress=steps.append, timeout=60.0) == RESULT
         assert [(step.progress, step.message) for step in steps] == [(1, "one"), (2, "two")]
 
