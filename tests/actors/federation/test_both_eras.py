@@ -266,6 +266,21 @@ async def test_clients_may_keep_a_merged_list_no_longer_than_any_server_says() -
         assert federation.cache_of("tools") == Cache(0.0)  # and its era has no hints
 
 
+async def test_a_list_that_is_marked_because_its_server_is_away_is_not_to_be_kept() -> None:
+    stage = EraUpstream("a")
+    stage.hints = {"ttlMs": 600_000, "cacheScope": "public"}
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        stage.failures = [ConnectFailed("refused")] * 2
+        await stage.wire.break_off(ConnectionLost("it ended"))
+        await reaches(federation, "git", UpstreamState.OPEN)
+        assert federation.cache_of("tools") == Cache(0.0)
+        await reaches(federation, "git", UpstreamState.READY)
+        async with asyncio.timeout(5.0):
+            while not federation.cache_of("tools").seconds:
+                await federation.members["git"].wakeup.wait()
+
+
 async def test_a_server_without_a_kind_of_list_does_not_shorten_it() -> None:
     one, other = EraUpstream("a"), EraUpstream("b", capabilities={"tools": {"listChanged": True}})
     one.hints = other.hints = {"ttlMs": 60_000, "cacheScope": "public"}
