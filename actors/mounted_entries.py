@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from greenroom.protocol.mirrored_headers import HeaderPlan
     from greenroom.supervision import Pid
 
-    from .company import Company
     from .handler_options import TaskSupport
-    from .worker_interfaces import SessionFacts
+    from .worker_interfaces import SessionFacts, WorkerServices
 
 
 class CallableTool(Protocol):
@@ -87,12 +86,12 @@ class MountedEntries(Protocol):
         """Announce nothing more to this process."""
 
 
-def callable_tool(company: Company, request: JsonRpcRequest, found: Sequence[Any]) -> CallableTool | None:
+def callable_tool(services: WorkerServices, request: JsonRpcRequest, found: Sequence[Any]) -> CallableTool | None:
     """The tool that a `tools/call` reaches; `found` are the entries of the catalogue. None for an unknown one, and where the author's code answers all calls."""
-    mounted = company.catalogue_ref.current.mounted
+    mounted = services.catalogue_ref.current.mounted
     if found:
         entry: CallableTool = found[0]
         if mounted is None:
-            return None if request.method in company.method_handlers else entry
+            return None if request.method in services.method_handlers else entry
         return entry if mounted.runs_own_tools else None
     return None if mounted is None else mounted.tool(request.params["name"])

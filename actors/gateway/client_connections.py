@@ -362,13 +362,14 @@ class ClientConnections:
 
     def _free_key(self, key: ConnectionKey) -> ConnectionKey:
         """The key of a connection for one call of the stateless era, which may be asked for as long as its user thinks. It is reserved."""
-        for number in count(1):
-            found = key._replace(number=number)
-            held = self._connections.get(found)
-            if found not in self._reserved and found not in self._opening and (held is None or held.is_free):
-                break
-        self._reserved.add(found)
-        return found
+
+        def is_free(key: ConnectionKey) -> bool:
+            held = self._connections.get(key)
+            return key not in self._reserved and key not in self._opening and (held is None or held.is_free)
+
+        free = next(filter(is_free, (key._replace(number=number) for number in count(1))))
+        self._reserved.add(free)
+        return free
 
     async def differing(self, ctx: Context) -> dict[str, ClientConnection]:
         """This client's connections on which the servers' lists differ from the host's, with their lists fetched."""

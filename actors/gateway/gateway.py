@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.client.interfaces import Line
     from greenroom.actors.company import Company
+    from greenroom.actors.federation.offering import Part
     from greenroom.actors.worker_interfaces import Job, MethodHandler, SessionFacts
     from greenroom.supervision import ChildSpec, ExitReason, Pid, Wakeup
 
@@ -178,7 +179,7 @@ class Gateway:
 
     def _cache_of(self, method: str) -> Cache:
         """For how long clients may keep a list. Where callers have logins of their own, others may see another list."""
-        (part,) = (part for part, each in LISTS.items() if each.method == method)
+        part: Part = next(part for part in PARTS if LISTS[part].method == method)
         federation = self.host.federation
         cache = federation.cache_of(part)
         is_private = any(map(self.host.per_caller, federation.ids()))

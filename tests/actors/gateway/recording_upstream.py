@@ -158,10 +158,18 @@ def agrees(form: Any) -> Any:
     return form.accept({"yes": True})
 
 
-def client(server: Server | str, principal: str | None = None, *, mode: str = LEGACY, **options: Any) -> Client:
+def client(
+    server: Server | str,
+    principal: str | None = None,
+    *,
+    mode: str = LEGACY,
+    on_log: Callable[[Any], object] | None = None,
+    **options: Any,
+) -> Client:
     if principal is None or isinstance(server, str):
-        return Client(server, mode=mode, **options)
-    return Client(MemoryRoute(server.company, peer=Peer("memory", principal=principal)), mode=mode, **options)
+        return Client(server, mode=mode, on_log=on_log, **options)
+    route = MemoryRoute(server.company, peer=Peer("memory", principal=principal))
+    return Client(route, mode=mode, on_log=on_log, **options)
 
 
 def run(main: Callable[[], Any]) -> None:

@@ -60,8 +60,8 @@ async def test_after_a_restart_of_the_gateway_only_an_idempotent_tool_is_called_
     back: str,
     idempotent: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    up, runs = Upstream("one"), list[str]()
-    keys, call = ("A" * 43,), {"name": "one__order", "arguments": {}}
+    up, runs, keys = Upstream("one"), list[str](), ("A" * 43,)
+    call: dict[str, Any] = {"name": "one__order", "arguments": {}}
 
     @up.server.tool(annotations={"idempotentHint": idempotent})
     async def order(ctx: Any) -> str:
@@ -80,7 +80,7 @@ async def test_after_a_restart_of_the_gateway_only_an_idempotent_tool_is_called_
                     asked = await client.result("tools/call", **call)
                     continue
                 (key,) = asked["inputRequests"]
-                answers = {"inputResponses": {key: {"action": "accept", "content": {}}}}
+                answers: dict[str, Any] = {"inputResponses": {key: {"action": "accept", "content": {}}}}
                 answer = await client.answer("tools/call", **call, **answers, requestState=asked["requestState"])
                 if idempotent:
                     assert answer["result"]["content"][0]["text"] == "accept"

@@ -91,7 +91,7 @@ def test_an_upstream_that_repeats_a_change_is_asked_once_and_its_client_hears_of
             await names(ann)
             before = Personal.listed
             async with ann.listen("notifications/tools/list_changed", "notifications/message") as heard:
-                await ann.call("up__login", times=50)
+                await ann.call_tool("up__login", {"times": 50})  # `call` would list the tools, for their output schemas
                 changes = aiter(heard)
                 assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/tools/list_changed"
                 assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/message"
