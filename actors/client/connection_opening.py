@@ -110,6 +110,11 @@ class ConnectionOpening:
         """Whether silence is an answer: a program that does not know `server/discover` may ignore it."""
         return self.may_change and self.method == DISCOVER and self._wire is not None and not self._wire.is_http
 
+    @property
+    def had_probe(self) -> bool:
+        """Whether a program was asked for its era before it got the handshake: it may be one that does not survive the question."""
+        return len(self._asked) > 1 and self.may_change and self._wire is not None and not self._wire.is_http
+
     def begin(self, wire: ClientWire) -> None:
         """Send the first request of an attempt."""
         self._wire = wire
@@ -246,18 +251,22 @@ class ConnectionOpening:
             self.forget()
 
     def on_failure(self, cause: Exception) -> bool:
-        """The attempt has failed. Returns whether that is only a process that has died of the probe, or answers nothing after it.
+        """The attempt has failed. Returns whether that is only the end of a process that has died of the probe.
 
-        Then the next process gets the handshake, and it is no failed attempt.
+        Then the next process gets the handshake, and it is no failed attempt. It gets that, too, after one that answered nothing any more.
         """
         sent, self._sent = self._sent, None
-        if sent is None or (len(self._asked) > 1 and not isinstance(cause, InitTimeout)):
+        line = self._line
+        if sent is None:
             return False
-        if len(self._asked) == 1 and sent.method == INITIALIZE:
+        if self.had_probe and isinstance(cause, InitTimeout):
+            line.era = line.settings.handshake_version
+        if len(self._asked) > 1:
+            return False
+        if sent.method == INITIALIZE:
             self.doubt(cause)
             return False
         assert self._wire is not None
-        line = self._line
         if (
             not self.may_change
             or self._wire.is_http

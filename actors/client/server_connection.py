@@ -265,6 +265,8 @@ class ServerConnection(GenStatem[Phase]):
         if times:
             often = f"{times} times" if times > 1 else "once"
             text += f"; it sent an invalid message {often}, such as {sample!r}: does the server print to its standard output?"
+        elif self.opening.had_probe:
+            text += f', after {DISCOVER}: if the server does not survive that question, write mode="legacy"'
         return self._fail(InitTimeout(text))
 
     @state(Phase.READY, to=(Phase.CONNECTING, Phase.BACKOFF, Phase.PARKED, Phase.CLOSING, END))
@@ -372,14 +374,15 @@ class ServerConnection(GenStatem[Phase]):
             wire = self.requests.wire
             if wire is None:
                 raise Reject(NotReady(f"{self.line.name} is {self.line.phase.value}"))
-            method, params = call.args
+            method: str = call.args[0]
+            params: dict[str, Any] = call.args[1] or {}
             envelope = self.requests.envelope
             if envelope is not None:
                 if method in _OF_A_SESSION:
                     return Keep(Reply(call.caller))
-                params = {**(params or {}), "_meta": envelope.meta((params or {}).get("_meta"))}
+                params = {**params, "_meta": envelope.meta(params.get("_meta"))}
             try:
-                wire.send(encode_notification(method, params))
+                wire.send(encode_notification(method, params or None))
             except LocalProtocolError as error:
                 raise Reject(error) from None
             except WireFull as error:

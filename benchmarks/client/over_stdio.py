@@ -21,12 +21,15 @@ from benchmarks.serving.contest import ratio
 from benchmarks.serving.milestones import Milestone
 from benchmarks.serving.processes import ROOT, cores, on_core
 
-from .over_http import AHEAD, CROWDS, DRIVERS, FASTMCP, MCP, OURS, PATIENCE
+from .over_http import CROWDS, FASTMCP, LINE, MCP_SESSION, OURS, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NAME = "client-stdio"
+DRIVERS = (OURS, LINE, MCP_SESSION, FASTMCP)
+AHEAD = 1.0
+"""The target ratio to each other client, as a lower bound."""
 ABOUT = """tools/call to a child process that always answers the same, one call in flight and sixteen: our client, our connection without
 its typed interface, mcp's client and FastMCP's; and a hundred clients in one program: how long until all are ready, and memory for each."""
 SERVER = Path(__file__).with_name("fixed_answers_stdio.py")
@@ -103,7 +106,7 @@ def reached(held: Held) -> list[Milestone]:
     """The ratios of our client to each other one."""
     found: list[Milestone] = []
     ours = held.entry(OURS)
-    for driver in (MCP, FASTMCP):
+    for driver in (MCP_SESSION, FASTMCP):
         other = held.entry(driver)
         if ours is not None and other is not None:
             found += [
