@@ -272,6 +272,23 @@ NEWEST_CLIENT = Leg(
     skipped={"http-standard-headers": 2},
 )
 
+# Each scenario runs at the newest revision that has it: so one client meets both eras, and skills.
+BOTH_ERAS_CLIENT = Leg(
+    release="0.2.0-alpha.12",
+    package="conformance-next",
+    arguments=("--suite", "all"),
+    checks={
+        **NEWEST_CLIENT.checks,
+        **NEXT_CLIENT.checks,
+        **dict.fromkeys((f"sep-2640-client-verify-{part}" for part in ("digest", "frontmatter", "size")), 1),
+        "sep-2640-client-no-prefetch": 1,
+        "auth/2025-03-26-oauth-endpoint-fallback": 8,
+        "auth/2025-03-26-oauth-metadata-backcompat": 13,
+    },
+    side="client",
+    skipped=NEWEST_CLIENT.skipped,
+)
+
 # The authorization server for tests: clients that pass with it should pass with others.
 ISSUER = Leg(
     release="0.2.0-alpha.12",
@@ -301,7 +318,7 @@ COMMAND = Leg(
 )
 
 LEGS = (STABLE, NEXT, OLDER, NEWEST, NEWEST_CORE, BOTH_ERAS)
-CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT, NEWEST_CLIENT)
+CLIENT_LEGS = (STABLE_CLIENT, NEXT_CLIENT, NEWEST_CLIENT, BOTH_ERAS_CLIENT)
 
 _FOLDER = re.compile(r"(?:authorization-server-|server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _FAMILY = re.compile(r"[a-z]+")
