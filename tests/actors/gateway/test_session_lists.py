@@ -86,17 +86,22 @@ def test_a_session_that_calls_its_new_tool_without_listing_first_reaches_it() ->
 
 def test_an_upstream_that_repeats_a_change_is_asked_once_and_its_client_hears_of_it_once() -> None:
     async def main() -> None:
-        _, server = front()
-        async with server.started(), client(server, "ann") as ann:
-            await names(ann)
-            before = Personal.listed
-            async with ann.listen("notifications/tools/list_changed", "notifications/message") as heard:
-                await ann.call_tool("up__login", {"times": 50})  # `call` would list the tools, for their output schemas
-                changes = aiter(heard)
-                assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/tools/list_changed"
-                assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/message"
-            await asyncio.gather(names(ann), names(ann))
-            assert Personal.listed - before == 1
+        host, server = front()
+        async with host:
+            await host.tools()  # before the server starts: a list that comes later is announced to all clients
+            async with server.started(), client(server, "ann") as ann:
+                await hears_once(ann)
+
+    async def hears_once(ann: Client) -> None:
+        await names(ann)
+        before = Personal.listed
+        async with ann.listen("notifications/tools/list_changed", "notifications/message") as heard:
+            await ann.call_tool("up__login", {"times": 50})  # `call` would list the tools, for their output schemas
+            changes = aiter(heard)
+            assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/tools/list_changed"
+            assert (await asyncio.wait_for(anext(changes), 30)).method == "notifications/message"
+        await asyncio.gather(names(ann), names(ann))
+        assert Personal.listed - before == 1
 
     run(main)
 
