@@ -189,7 +189,7 @@ def test_a_time_of_a_task_is_a_number_of_seconds_or_nothing(milliseconds: Any, s
 
 
 def test_a_detailed_task_has_what_belongs_to_its_state() -> None:
-    asking = {"who": {"method": "elicitation/create", "params": {}}}
+    asking: dict[str, Any] = {"who": {"method": "elicitation/create", "params": {}}}
     result: dict[str, Any] = {"content": []}
     error = {"code": -32011, "message": "shut"}
     assert (
