@@ -12,6 +12,7 @@ from tests.actors.tasks.stateless_client import ABLE, FOLLOWS_TASKS, StatelessCl
 
 from greenroom import Cache, Client, Server, Settings, UrlElicitation, UrlElicitationRequired
 from greenroom.actors.company import UnknownSession
+from greenroom.protocol.envelope import LOG_LEVEL_KEY
 from greenroom.protocol.errors import McpError, PeerError
 from greenroom.transports.interfaces import Peer
 
@@ -162,6 +163,25 @@ async def test_an_upstream_logs_for_the_very_request_that_asks_for_messages(back
 
         await asyncio.gather(*map(talk, heard))
         assert heard == {"debug": ["small talk", "trouble"], "error": ["trouble"]}
+
+
+@pytest.mark.parametrize(("back", "connections"), [(LEGACY, 2), (MODERN, 1)])
+async def test_after_a_call_was_given_up_only_a_session_may_still_speak_of_it(back: str, connections: int) -> None:
+    up = Upstream("one")
+    server = gateway(up, mode=back)
+    async with server.started() as company:
+        ann = StatelessClient(company, Peer("test", principal="ann"), ABLE)
+        await ann.result("tools/list")
+        meta = {"_meta": {LOG_LEVEL_KEY: "info"}}
+        waiting = asyncio.ensure_future(ann.result("tools/call", name="one__wait", arguments={}, **meta))
+        await up.waiting.wait()
+        waiting.cancel()
+        await up.cancelled.wait()
+        (mounted,) = server._gateways
+        while any(each.busy for each in mounted.client_connections._connections.values()):  # noqa: ASYNC110 - it ends in a moment
+            await asyncio.sleep(0)
+        await ann.result("tools/call", name="one__add", arguments={"a": 1, "b": 2}, **meta)
+        assert len(mounted.client_connections) == connections
 
 
 # --- pages
@@ -326,6 +346,30 @@ async def test_a_merged_list_is_kept_no_longer_and_by_no_more_callers_than_each_
     assert scope == "public"
     assert (await hint(Cache(60, public=True), Cache(600)))[1] == "private"
     assert (await hint(Cache(60, public=True), None))[0] == 0
+
+
+@pytest.mark.greenroom(clock="real")
+@BOTH
+@pytest.mark.row("26-P7")
+async def test_arguments_in_headers_are_compared_here_and_written_anew_for_the_upstream(back: str) -> None:
+    async with bridged_pair(MODERN, back, over_http=True) as pair:
+        schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+
+        @pair.up.server.tool(input_schema=schema)
+        def where(region: str) -> str:
+            return region
+
+        company = pair.server.company
+        while "up__where" not in {tool.name for tool in await pair.peer.list_tools()}:  # noqa: ASYNC110 - the change is on its way
+            await asyncio.sleep(0.01)
+        assert await pair.peer.call("up__where", region="Größe") == "Größe"
+        client = StatelessClient(company)
+        headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__where"}
+        request = client.request("tools/call", {"name": "up__where", "arguments": {"region": "x"}})
+        for said in ({}, {"mcp-param-region": "y"}):
+            reply: Any = await company.exchange(client.peer, request, {**headers, **said})
+            error = json.loads(reply.body)["error"]
+            assert (reply.status, error["code"], error["data"]) == (400, -32020, {"header": "Mcp-Param-Region"})
 
 
 async def test_an_error_of_the_upstreams_envelope_is_none_of_the_client() -> None:

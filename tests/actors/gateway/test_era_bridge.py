@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
 
+from greenroom.actors.client.errors import InputRefused
 from greenroom.actors.client.interfaces import ServerWelcome
 from greenroom.actors.gateway.era_bridge import (
     UpstreamTool,
@@ -20,6 +21,7 @@ from greenroom.actors.gateway.era_bridge import (
     needs_task,
     wanted_level,
 )
+from greenroom.actors.gateway.upstream_calls import refused_question
 from greenroom.protocol.dialect import LATEST_DIALECT, OLDEST_DIALECT, STATELESS_DIALECT
 from greenroom.protocol.envelope import LOG_LEVEL_KEY, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY
 from greenroom.protocol.errors import McpError
@@ -124,6 +126,27 @@ def test_errors_of_an_upstream_that_stands_alone_have_codes_of_the_clients_era(
     code: int, data: Any, front: Any, becomes: int
 ) -> None:
     assert bridged_error(McpError(code, "no", data), "resources/read", front, MODERN).code == becomes
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "data"),
+    [
+        (McpError(-1, "User rejected"), -32603, {"server": "up", "reason": "input_refused", "question": "roots/list"}),
+        (ValueError("a secret"), -32603, {"server": "up", "reason": "input_refused", "question": "roots/list"}),
+        (
+            McpError(-32021, "needs roots", {"requiredCapabilities": {"roots": {}}}),
+            -32021,
+            {"requiredCapabilities": {"roots": {}}},
+        ),
+    ],
+)
+def test_a_question_without_an_answer_is_an_error_that_says_which_and_no_secret(
+    cause: Any, code: int, data: Any
+) -> None:
+    error = refused_question("up", InputRefused("tools/call", "roots/list", cause))
+    assert (error.code, error.data) == (code, data)
+    assert "a secret" not in error.message
+    assert ("User rejected" in error.message) == ("User rejected" in str(cause))
 
 
 def test_an_error_of_a_session_is_handed_on() -> None:
