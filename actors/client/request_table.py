@@ -59,8 +59,6 @@ _SPREAD: Final = 0.25
 """Jitter: the part by which a pause may be longer, so that requests refused together do not return together."""
 _SURE: Final = 60.0
 """Seconds for which a server that has answered with a doubtful error is not asked for its era because of such an error again."""
-
-
 FOLLOWED: Final = 256
 """How many tasks of one connection are followed at once; the oldest is dropped first."""
 _ABOUT_A_TASK: Final = frozenset({"tasks/get", "tasks/result", "tasks/cancel"})
@@ -92,6 +90,16 @@ class ReadyTimeout(NamedTuple):
 class RequestTable:
     """The requests of one connection, by id and by progress token."""
 
+    # Set by the parts of the connection that are made after the table.
+    on_interim: Callable[[PendingRequest, JsonRpcResponse], object]
+    """Called with a result of the stateless era that is not complete, for a request that is not settled."""
+    on_refused: Callable[[PendingRequest, PeerError], bool]
+    """Called with an error answer. Returns whether the request goes on."""
+    on_subscription: Callable[[PendingRequest], bool]
+    """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
+    on_task_result: Callable[[PendingRequest], object]
+    """Called with a `tasks/result` that would be sent in the stateless era, which has no such method."""
+
     def __init__(self, line: ConnectionLine) -> None:
         self._line = line
         self.table: dict[RequestId, PendingRequest] = {}
@@ -101,16 +109,8 @@ class RequestTable:
         """Tasks by id whose progress goes to the call that they were made of."""
         self.envelope: OutgoingEnvelope | None = None
         """What each request says of this client, while the connection is of the stateless era."""
-        self.on_interim: Callable[[PendingRequest, JsonRpcResponse], object] | None = None
-        """Called with a result of that era that is not complete, for a request that is not settled."""
-        self.on_refused: Callable[[PendingRequest, PeerError], bool] | None = None
-        """Called with an error answer. Returns whether the request goes on."""
         self.sure_until = 0.0
         """Until when an error that another era also has is taken for the server's answer, on the loop's clock."""
-        self.on_subscription: Callable[[PendingRequest], bool] | None = None
-        """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
-        self.on_task_result: Callable[[PendingRequest], object] | None = None
-        """Called with a `tasks/result` that would be sent in the stateless era, which has no such method."""
         self._given_up_on: Pid | None = None
         """The last wire on which a request was given up that the server may still work on."""
         self.strays = 0
@@ -209,42 +209,23 @@ class RequestTable:
 
     def send(self, entry: PendingRequest) -> None:
         """Send the request on the wire, which must be ready."""
-        wire = self.wire
+        wire, envelope = self.wire, self.envelope
         assert wire is not None
-        if entry.doubted is not None and self._was_answered(entry, *entry.doubted):
+        if entry.doubted is not None and self._was_answered(entry, entry.doubted):
             return
-        if self.envelope is None and entry.rounds and not entry.idempotent:
-            gone = ConnectionLost("the server has sessions now, and knows of no call that it has begun without one")
-            self.end(entry, RequestLost(entry.method, gone))
-            return
-        if self.envelope is not None:
-            self._send_enveloped(entry, wire, self.envelope)
-            return
-        method, params = entry.method, entry.params
         try:
-            need = self._needs[method] if params is None or "task" not in params else self._need(method, params)
-        except KeyError:
-            need = self._needs[method] = self._need(method, {})
-        if need is not None:
-            self.end(entry, Unsupported(method, need))
-            return
-        if entry.token is not None:
-            if not self._take_token(entry):
-                return
-            meta = dict((params or {}).get("_meta") or {})
-            params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
-        try:
-            frame = encode_request(entry.id, method, params)
-            wire.send(frame, entry.id)
-        except LocalProtocolError as error:
+            if envelope is None:
+                self._send_in_session(entry, wire)
+            else:
+                self._send_enveloped(entry, wire, envelope)
+        except (LocalProtocolError, Unsupported) as error:
             self.end(entry, error)
         except WireFull as error:
-            self.end(entry, RequestLost(method, error, maybe_done=entry.is_begun))
-        else:
-            entry.wire = wire.pid
+            self.end(entry, RequestLost(entry.method, error, maybe_done=entry.is_begun))
 
-    def _was_answered(self, entry: PendingRequest, error: PeerError, alone: bool) -> bool:  # noqa: FBT001 - as it is kept
+    def _was_answered(self, entry: PendingRequest, doubted: tuple[PeerError, bool]) -> bool:
         """Settle a request with an error that only looked like one of the other era: the server may have acted on the request."""
+        error, alone = doubted
         entry.doubted = None
         if alone is not (self.envelope is not None):
             return False
@@ -253,13 +234,35 @@ class RequestTable:
         self.end(entry, error)
         return True
 
-    def _take_token(self, entry: PendingRequest) -> bool:
-        """Register the request for its progress. False, and it has failed, if another request has the token."""
-        assert entry.token is not None
-        if self.tokens.setdefault(entry.token, entry) is entry:
-            return True
-        self.end(entry, LocalProtocolError(f"the progress token {entry.token!r} is in use by another request"))
-        return False
+    def _check_declared(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Raise `Unsupported` for a request that the server's capabilities do not allow. `params` are those of a call that asks for a task."""
+        if params is not None:
+            need = self._need(method, params)
+        elif method in self._needs:
+            need = self._needs[method]
+        else:
+            need = self._needs[method] = self._need(method, {})
+        if need is not None:
+            raise Unsupported(method, need)
+
+    def _take_token(self, entry: PendingRequest) -> None:
+        """Register the request for its progress. Raises `LocalProtocolError` if another request has the token."""
+        if entry.token is not None and self.tokens.setdefault(entry.token, entry) is not entry:
+            raise LocalProtocolError(f"the progress token {entry.token!r} is in use by another request")
+
+    def _send_in_session(self, entry: PendingRequest, wire: ClientWire) -> None:
+        if entry.rounds and not entry.idempotent:
+            gone = ConnectionLost("the server has sessions now, and knows of no call that it has begun without one")
+            self.end(entry, RequestLost(entry.method, gone))
+            return
+        method, params = entry.method, entry.params
+        self._check_declared(method, None if params is None or "task" not in params else params)
+        if entry.token is not None:
+            self._take_token(entry)
+            meta = dict((params or {}).get("_meta") or {})
+            params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
+        wire.send(encode_request(entry.id, method, params), entry.id)
+        entry.wire = wire.pid
 
     def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
         """Send a request that stands alone."""
@@ -269,43 +272,27 @@ class RequestTable:
         elif method == "logging/setLevel":
             assert line.welcome is not None
             if "logging" not in line.welcome.capabilities:
-                self.end(entry, Unsupported(method, "logging"))
-                return
+                raise Unsupported(method, "logging")
             line.level = (params or {}).get("level")  # each later request names it
             self.pop(entry.id)
             entry.settle({})
             return
-        elif method == "tasks/result" and self.on_task_result is not None:
+        elif method == "tasks/result":
             self.on_task_result(entry)
             return
         elif params is not None and "task" in params:
             params = {name: value for name, value in params.items() if name != "task"}
-        try:
-            need = self._needs[method]
-        except KeyError:
-            need = self._needs[method] = self._need(method, {})
-        if need is not None:
-            self.end(entry, Unsupported(method, need))
+        self._check_declared(method)
+        if method in _SUBSCRIPTIONS and self.on_subscription(entry):
             return
-        if method in _SUBSCRIPTIONS and self.on_subscription is not None and self.on_subscription(entry):
-            return
-        if entry.token is not None and not self._take_token(entry):
-            return
-        try:
-            frame = envelope.request(
-                entry.id, method, params, token=entry.token, level=line.wanted_level, more=entry.retry
-            )
-            if wire.is_http:
-                plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
-                wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
-            else:
-                wire.send(frame, entry.id)
-        except LocalProtocolError as error:
-            self.end(entry, error)
-        except WireFull as error:
-            self.end(entry, RequestLost(method, error, maybe_done=entry.is_begun))
+        self._take_token(entry)
+        frame = envelope.request(entry.id, method, params, token=entry.token, level=line.wanted_level, more=entry.retry)
+        if wire.is_http:
+            plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
+            wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
         else:
-            entry.wire = wire.pid
+            wire.send(frame, entry.id)
+        entry.wire = wire.pid
 
     def suspend(self, entry: PendingRequest) -> None:
         """Keep a request that was answered, under a new id, until it is resumed."""
@@ -341,7 +328,9 @@ class RequestTable:
         """Send all held requests, in the order in which they were made."""
         self._needs.clear()
         waiting = [
-            entry for entry in self.table.values() if entry.wire is None and entry.held >= 0 and not entry.suspended
+            entry
+            for entry in self.table.values()
+            if entry.wire is None and entry.held >= 0 and not entry.suspended and not entry.settled
         ]
         for entry in sorted(waiting, key=attrgetter("id")):
             self.send(entry)
@@ -356,12 +345,12 @@ class RequestTable:
             return None
         if isinstance(answer, JsonRpcResponse):
             kind = answer.result.get("resultType", COMPLETE) if self.envelope is not None else COMPLETE
-            if kind != COMPLETE and self.on_interim is not None and not entry.settled:
+            if kind != COMPLETE and not entry.settled:
                 self.on_interim(entry, answer)
                 return entry
             if entry.method == PING and self.envelope is not None:
                 answer = JsonRpcResponse(answer.id, {})
-        elif self.on_refused is not None and not entry.settled and self.on_refused(entry, answer.error):
+        elif not entry.settled and self.on_refused(entry, answer.error):
             return entry
         self._look_for_task(entry, answer)
         if not (
@@ -461,6 +450,8 @@ class RequestTable:
         """The request will not be answered on its wire: send it again if that is safe, or fail it."""
         if entry.settled:
             self.pop(entry.id)
+        elif isinstance(cause, HttpError) and cause.answer is not None and not entry.open_ended:
+            self.end(entry, cause.answer)
         elif type(entry) is not PendingRequest or not cause.is_temporary or (seen and not entry.idempotent):
             self.end(entry, self._lost_error(entry, cause, maybe_done=seen))
         elif isinstance(cause, HttpError) and (cause.status == _TOO_MANY or cause.retry_after is not None):
@@ -517,7 +508,10 @@ class RequestTable:
             self.table[entry.id] = entry
 
     def _again(self, entry: PendingRequest) -> None:
-        """Send a request of the table again, hold it, or fail it."""
+        """Send a request of the table again, hold it, or fail it. One whose caller has left is dropped."""
+        if entry.settled:
+            self.pop(entry.id)
+            return
         error = self.refusal(entry)
         if error is not None:
             self._end_refused(entry, error)

@@ -645,9 +645,6 @@ class ServerConnection(GenStatem[Phase]):
         gone = isinstance(lost.error, SessionGone) and wire is self._wire and self.line.phase is Phase.READY
         if gone or (lost.ending and wire is self._wire):
             self.requests.wire = None
-        if isinstance(lost.error, HttpError) and lost.error.answer is not None and not entry.open_ended:
-            self.requests.end(entry, lost.error.answer)
-            return
         self.requests.lose(entry, lost.error, seen=not lost.resend)
         if not gone:
             return
