@@ -12,6 +12,7 @@ from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import BadAnswer, ErrorCode
 from greenroom.protocol.input_required import INPUT_REQUIRED
 
+from .errors import RequestLost
 from .followed_tasks import TASK
 from .handshake import ToolLeftOut, names_stateless
 from .interfaces import Phase
@@ -114,6 +115,8 @@ class StatelessReplies:
                 self._list_tools_for(entry, following, pages - 1)
             elif error is None:
                 self._requests.resume(entry)
+            elif isinstance(error, RequestLost):  # the list may have been lost on its way back, and the call was refused
+                self._requests.end(entry, entry.lost_with(error.cause))
             else:
                 self._requests.end(entry, error)
 

@@ -14,7 +14,7 @@ from tests.example_counts import examples
 
 from greenroom import Client, ClientSettings, ToolFailed
 from greenroom.actors.client.client_handler import ClientHandler
-from greenroom.actors.client.errors import RequestTimeout, StreamLost, Unsupported
+from greenroom.actors.client.errors import RequestLost, RequestTimeout, StreamLost, Unsupported
 from greenroom.actors.client.interfaces import Phase, Progress
 from greenroom.actors.client.outgoing_envelope import OutgoingEnvelope
 from greenroom.actors.settings import BadSetting
@@ -388,6 +388,32 @@ async def test_headers_that_stay_wrong_are_an_error_after_one_more_call() -> Non
         with pytest.raises(PeerError, match="wrong"):
             await line.request("tools/call", CALL)
         assert [each.method for each in stage.requests] == ["server/discover", "tools/call", "tools/list", "tools/call"]
+
+
+@pytest.mark.row("26-P8")
+async def test_a_refused_call_is_not_said_done_where_the_tools_cannot_be_listed() -> None:
+    stage = stateless_stage(answers={"tools/list": SILENCE, "tools/call": PeerError(-32020, "wrong")})
+    async with playing(stage) as (line, _):
+        call = line.begin("tools/call", CALL)
+        await stage.wire.hears("tools/list")
+        await stage.wire.break_off(ConnectionLost("pulled out"))
+        with pytest.raises(RequestLost, match="pulled out") as lost:
+            await call
+        assert (lost.value.method, lost.value.maybe_done) == ("tools/call", False)
+
+
+@pytest.mark.row("26-P8")
+async def test_a_refused_call_is_not_made_again_for_a_caller_that_has_left() -> None:
+    stage = stateless_stage(
+        answers={"tools/list": SILENCE, "tools/call": PeerError(-32020, "wrong"), "prompts/list": {"prompts": []}}
+    )
+    async with playing(stage) as (line, _):
+        call = line.begin("tools/call", CALL)
+        await stage.wire.hears("tools/list")
+        stage.wire.answer(stage.asked("tools/list")[0], {"tools": []})  # it is read before the connection learns that
+        call.cancel()
+        await line.request("prompts/list")
+        assert len(stage.asked("tools/call")) == 1
 
 
 # --- values
