@@ -383,9 +383,12 @@ class ClientConnections:
         capabilities = forwardable_capabilities(ctx.client_capabilities)
         found: dict[str, ClientConnection] = {}
         for server in {connection.line.name for connection in varied} & set(self._host.federation.ids()):
-            connection = self._connections.get(self._key(server, ctx, capabilities))
-            if connection is not None and (connection.own_offering is not None or connection.stale):
-                found[server] = connection
+            key = self._key(server, ctx, capabilities)
+            # Where calls have connections for themselves, those one after another have the first of them. A stranger's is its own.
+            for each in (key,) if _is_strangers(key) else (key, key._replace(number=1)):
+                connection = self._connections.get(each)
+                if connection is not None and (connection.own_offering is not None or connection.stale):
+                    found[server] = connection
         await asyncio.gather(
             *(self._listed(server, connection) for server, connection in found.items() if connection.stale)
         )

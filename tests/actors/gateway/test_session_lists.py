@@ -6,16 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from tests.actors.tasks.stateless_client import StatelessClient
 
 from greenroom import McpServer, Server
 from greenroom.host import Consent, Host, Permissions, Rule
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.tool_pins import Pins
+from greenroom.transports.interfaces import Peer
 
 if TYPE_CHECKING:
     from greenroom import Client, Context
 
-from .recording_upstream import client, run, session_host
+from .bridged_pair import MODERN
+from .recording_upstream import client, run, says, session_host
 
 
 def definition(name: str) -> dict[str, Any]:
@@ -132,3 +135,35 @@ def test_pins_that_are_set_later_hold_for_a_sessions_own_tools() -> None:
             assert await names(ann) == {"up__login"}
 
     run(main)
+
+
+@pytest.mark.parametrize("able", [False, True])
+async def test_a_principal_without_a_session_hears_of_its_own_list_and_gets_it(able: bool) -> None:  # noqa: FBT001 - a parameter
+    """It makes no difference whether its calls may be asked something, and so have connections for themselves."""
+    _, server = front()
+    options: dict[str, Any] = {"mode": MODERN, **({"sampling": says("x")} if able else {})}
+    async with server.started(), client(server, "ann", **options) as ann, client(server, "bob", **options) as bob:
+        assert await names(ann) == await names(bob) == {"up__login"}
+        await signed_in(ann)
+        assert await names(ann) == {"up__login", "up__secret"}
+        assert await names(bob) == {"up__login"}
+        assert await ann.call("up__secret") == "secret"
+        with pytest.raises(PeerError):
+            await bob.call("up__secret")
+
+
+async def test_what_a_strangers_call_has_changed_is_shown_to_no_other_stranger() -> None:
+    _, server = front()
+    async with server.started() as company:
+        one, other = (StatelessClient(company, Peer("http"), {"sampling": {}}) for _ in range(2))
+        await one.result("tools/list")
+        (mounted,) = server._gateways
+        connections = mounted.client_connections
+        release, late = connections.release, list[Any]()
+        # The call is over, and its session still there.
+        connections.release = late.append  # type: ignore[method-assign]
+        await one.call("up__login")
+        assert len(connections) == 1
+        assert {tool["name"] for tool in (await other.result("tools/list"))["tools"]} == {"up__login"}
+        release(late.pop())
+        assert len(connections) == 0
