@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -160,10 +161,13 @@ async def test_what_a_strangers_call_has_changed_is_shown_to_no_other_stranger()
         (mounted,) = server._gateways
         connections = mounted.client_connections
         release, late = connections.release, list[Any]()
-        # The call is over, and its session still there.
-        connections.release = late.append  # type: ignore[method-assign]
+
+        def held(*connection: Any, **how: Any) -> None:  # the call is over, and its session still there
+            late.append(partial(release, *connection, **how))
+
+        connections.release = held  # type: ignore[method-assign]
         await one.call("up__login")
         assert len(connections) == 1
         assert {tool["name"] for tool in (await other.result("tools/list"))["tools"]} == {"up__login"}
-        release(late.pop())
+        late.pop()()
         assert len(connections) == 0
