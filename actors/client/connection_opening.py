@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import encode, encode_notification, encode_request
-from greenroom.transports.client.errors import ConnectFailed, HttpError, WireFull
+from greenroom.transports.client.errors import ConnectFailed, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
 from .errors import InitFailed, InitTimeout
@@ -34,15 +34,12 @@ from .settings import AUTO
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from greenroom.transports.client.errors import TransportError
     from greenroom.transports.client.interfaces import ClientWire, Route
 
     from .connection_line import ConnectionLine
     from .interfaces import ServerWelcome
     from .request_table import RequestTable
 
-_LEGACY_STATUSES: Final = frozenset({400, 404, 405})
-"""Statuses with which a server of the handshake era answers a request that stands alone. The first and the last say that it was not executed."""
 _QUOTED: Final = 200
 """Characters of an error that are kept as evidence."""
 _MOST_QUESTIONS = 2
@@ -230,16 +227,6 @@ class ConnectionOpening:
 
     # --- guesses that fail
 
-    def is_legacy_refusal(self, error: TransportError) -> bool:
-        """Whether a request that stands alone was refused as a server of the handshake era would."""
-        return (
-            self._requests.envelope is not None
-            and self._line.phase is Phase.READY
-            and self.may_change
-            and isinstance(error, HttpError)
-            and error.status in _LEGACY_STATUSES
-        )
-
     def forget(self) -> None:
         """The server may speak another revision by now."""
         self._line.era = None
@@ -267,12 +254,11 @@ class ConnectionOpening:
             self.doubt(cause)
             return False
         assert self._wire is not None
-        if (
-            not self.may_change
-            or self._wire.is_http
-            or line.era is not None
-            or isinstance(cause, ConnectFailed | WireFull)
-        ):
+        if not self.may_change or self._wire.is_http or isinstance(cause, ConnectFailed | WireFull):
+            return False
+        if line.era is not None:
+            if dialect_of(line.era).is_stateless:
+                self.forget()  # an older program may be in its place: the next one that dies of the probe shows it
             return False
         line.era = line.settings.handshake_version
         self._refusal = str(cause)[:_QUOTED]

@@ -408,9 +408,12 @@ class FollowedTasks:
 
     def on_stray(self, answer: JsonRpcResponse) -> None:
         """A reply that no request waits for. A task that was made of a call whose caller had left is cancelled."""
-        if answer.id not in self._left:
-            return
-        del self._left[answer.id]
+        if answer.id in self._left:
+            del self._left[answer.id]
+            self.cancel_made(answer)
+
+    def cancel_made(self, answer: JsonRpcResponse) -> None:
+        """Cancel the task, if the server has made one of a call whose caller has left."""
         if self._table.envelope is None or answer.result.get("resultType") != TASK:
             return
         with contextlib.suppress(BadAnswer):

@@ -131,8 +131,8 @@ class InputRounds:
     def _check(self, entry: PendingRequest, questions: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
         if entry.rounds >= self._most:
             raise BadAnswer(f"the server asks again and again: {entry.method} has had {self._most} rounds")
-        assert self._table.envelope is not None
-        check_declared(questions, self._table.envelope.capabilities)
+        assert entry.envelope is not None
+        check_declared(questions, entry.envelope.capabilities)
 
 
 def read_input_required(

@@ -20,10 +20,10 @@ from .errors import RequestLost, RequestTimeout
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Mapping
 
-    from greenroom.protocol.errors import PeerError
     from greenroom.supervision import ExitReason, Node, Pid, Process
 
     from .interfaces import Progress
+    from .outgoing_envelope import OutgoingEnvelope
     from .response_cache import Outcome
 
 
@@ -81,8 +81,10 @@ class PendingRequest:
     """The params that a retry has more than the first request."""
     refused = 0
     """How often the server refused it before it did anything, for a reason that this client could mend."""
-    doubted: tuple[PeerError, bool] | None = None
-    """An error that looked like one of a server of the other era, and whether the request stood alone. It is the answer if the server is of the same era still."""
+    doubted: tuple[Exception, bool] | None = None
+    """An error that looked like one of a server of the other era, and whether the request stood alone. It is the outcome if the server is of the same era still."""
+    envelope: OutgoingEnvelope | None = None
+    """What the request said of this client when it was sent last, if it stood alone: a reply is read by the era of its request, and not of the connection."""
     judge: Callable[[dict[str, Any] | None, BaseException | None], Outcome] | None = None
     """Called with the outcome of a request whose result may be kept; returns the outcome for its caller."""
     resends = 0

@@ -92,13 +92,15 @@ class RequestTable:
 
     # Set by the parts of the connection that are made after the table.
     on_interim: Callable[[PendingRequest, JsonRpcResponse], object]
-    """Called with a result of the stateless era that is not complete, for a request that is not settled."""
+    """Called with a result of the stateless era that is not complete. The request may be settled: its caller has left a moment ago."""
     on_refused: Callable[[PendingRequest, PeerError], bool]
     """Called with an error answer. Returns whether the request goes on."""
     on_subscription: Callable[[PendingRequest], bool]
     """Called with requests of the handshake era about subscriptions, before they would be sent in the other era. Returns whether they are settled elsewhere."""
     on_task_result: Callable[[PendingRequest], object]
     """Called with a `tasks/result` that would be sent in the stateless era, which has no such method."""
+    on_abandoned: Callable[[PendingRequest], object]
+    """Called with a suspended request that ends, since it can neither be sent nor wait."""
 
     def __init__(self, line: ConnectionLine) -> None:
         self._line = line
@@ -223,7 +225,7 @@ class RequestTable:
         except WireFull as error:
             self.end(entry, RequestLost(entry.method, error, maybe_done=entry.is_begun))
 
-    def _was_answered(self, entry: PendingRequest, doubted: tuple[PeerError, bool]) -> bool:
+    def _was_answered(self, entry: PendingRequest, doubted: tuple[Exception, bool]) -> bool:
         """Settle a request with an error that only looked like one of the other era: the server may have acted on the request."""
         error, alone = doubted
         entry.doubted = None
@@ -262,7 +264,7 @@ class RequestTable:
             meta = dict((params or {}).get("_meta") or {})
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
         wire.send(encode_request(entry.id, method, params), entry.id)
-        entry.wire = wire.pid
+        entry.wire, entry.envelope = wire.pid, None
 
     def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
         """Send a request that stands alone."""
@@ -292,7 +294,7 @@ class RequestTable:
             wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
         else:
             wire.send(frame, entry.id)
-        entry.wire = wire.pid
+        entry.wire, entry.envelope = wire.pid, envelope
 
     def suspend(self, entry: PendingRequest) -> None:
         """Keep a request that was answered, under a new id, until it is resumed."""
@@ -344,11 +346,11 @@ class RequestTable:
             self.strays += 1
             return None
         if isinstance(answer, JsonRpcResponse):
-            kind = answer.result.get("resultType", COMPLETE) if self.envelope is not None else COMPLETE
-            if kind != COMPLETE and not entry.settled:
+            alone = entry.envelope is not None
+            if alone and answer.result.get("resultType", COMPLETE) != COMPLETE:
                 self.on_interim(entry, answer)
                 return entry
-            if entry.method == PING and self.envelope is not None:
+            if alone and entry.method == PING:
                 answer = JsonRpcResponse(answer.id, {})
         elif not entry.settled and self.on_refused(entry, answer.error):
             return entry
@@ -438,7 +440,7 @@ class RequestTable:
         wire.forget(entry.id)
         if entry.method not in _QUIET:
             self._given_up_on = wire.pid
-        if self.envelope is not None and wire.is_http:
+        if entry.envelope is not None and wire.is_http:
             return  # the end of its stream has told the server
         params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})
         try:
@@ -466,11 +468,16 @@ class RequestTable:
     def _lost_error(self, entry: PendingRequest, cause: TransportError, *, maybe_done: bool) -> Exception:
         begun = entry.is_begun
         return request_lost(
-            entry.method, cause, maybe_done=maybe_done or begun, alone=begun or self.envelope is not None
+            entry.method, cause, maybe_done=maybe_done or begun, alone=begun or entry.envelope is not None
         )
 
     def _end_refused(self, entry: PendingRequest, error: ClientError) -> None:
         """End a request that can neither be sent nor wait. Of one that the server has begun it is not known what became."""
+        if entry.suspended:
+            self.on_abandoned(entry)
+        if entry.doubted is not None:
+            self.end(entry, entry.doubted[0])
+            return
         is_lost = entry.is_begun and not isinstance(error, ClientClosed | RequestLost)
         self.end(entry, RequestLost(entry.method, error) if is_lost else error)
 

@@ -55,7 +55,6 @@ from greenroom.supervision.statem import (
     state,
 )
 from greenroom.transports.client.errors import (
-    NOT_FOUND,
     ConnectFailed,
     ConnectionLost,
     HttpError,
@@ -133,6 +132,7 @@ class ServerConnection(GenStatem[Phase]):
         self.rounds = InputRounds(self.process, self.requests, self.server_requests, line.settings.max_rounds)
         self.tasks = FollowedTasks(self.process, line, self.requests, self.server_requests)
         self.listening = Listening(self.process, line, handler, self.requests, self._report)
+        self.requests.on_abandoned = self._drop
         self.replies = StatelessReplies(line, self.requests, self.rounds, self.tasks, self._report, self._reopen)
         self.opening = ConnectionOpening(
             line, self.requests, route, handler.capabilities(), self._on_welcome, self._on_failure
@@ -340,8 +340,7 @@ class ServerConnection(GenStatem[Phase]):
             self._on_inbound(message)
         elif kind is RequestWithdrawn:
             self.requests.on_withdrawn(message, self._wires)
-            self.rounds.drop(message.request)
-            self.tasks.drop(message.request)
+            self._drop(message.request)
             self._release(message.request.wire)
         elif kind is HandlerReply:
             self._answer(message.request.wire, self.server_requests.on_reply(message))
@@ -530,13 +529,15 @@ class ServerConnection(GenStatem[Phase]):
         self.listening.on_ready()
         self.requests.flush()
 
-    def _reopen(self, cause: Exception) -> bool:
+    def _reopen(self, cause: Exception, refused_by: Pid | None) -> bool:
         """The server seems to be of the other era by now: ask it again. Other requests may still be answered on the present wire.
 
-        Returns False for a connection that speaks one era only.
+        It was asked already if the request was refused by a wire that was replaced. Returns False for a connection that speaks one era only.
         """
-        if not self.opening.may_change:
+        if not self.opening.may_change or self.line.phase is Phase.CLOSING:
             return False
+        if self._wire is None or self._wire.pid != refused_by:
+            return True
         self.opening.forget()
         self._wire = self.requests.wire = None
         self.line.move(Phase.CONNECTING, cause)
@@ -628,19 +629,7 @@ class ServerConnection(GenStatem[Phase]):
         entry = self.requests.table.get(lost.id)
         if entry is None or entry.wire != wire.pid:
             return
-        if (
-            wire is self._wire
-            and self.opening.is_legacy_refusal(lost.error)
-            and not entry.open_ended
-            and not entry.refused
-        ):
-            entry.refused += 1
-            refused = isinstance(lost.error, HttpError) and (
-                lost.error.status != NOT_FOUND or lost.error.answer is not None
-            )
-            seen = not (lost.resend or refused)
-            self._reopen(lost.error)
-            self.requests.lose(entry, SessionGone(400, str(lost.error)), seen=seen)
+        if self.replies.on_lost(entry, lost):
             return
         gone = isinstance(lost.error, SessionGone) and wire is self._wire and self.line.phase is Phase.READY
         if gone or (lost.ending and wire is self._wire):
@@ -680,6 +669,11 @@ class ServerConnection(GenStatem[Phase]):
             exit(pid, SHUTDOWN)
 
     # --- requests of its own
+
+    def _drop(self, entry: PendingRequest) -> None:
+        """The request has ended: so have its questions, and its task."""
+        self.rounds.drop(entry)
+        self.tasks.drop(entry)
 
     def _internal_request(
         self, method: str, params: Mapping[str, Any] | None, then: OutcomeCallback

@@ -6,16 +6,16 @@ anew. Each is tried once for a request, which then has a new id; nothing was don
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY
 from greenroom.protocol.errors import BadAnswer, ErrorCode
 from greenroom.protocol.input_required import INPUT_REQUIRED
+from greenroom.transports.client.errors import NOT_FOUND, HttpError, SessionGone
 
-from .errors import RequestLost
+from .errors import RequestLost, request_lost
 from .followed_tasks import TASK
 from .handshake import ToolLeftOut, names_stateless
-from .interfaces import Phase
 from .pending_requests import InternalRequest
 
 if TYPE_CHECKING:
@@ -24,12 +24,16 @@ if TYPE_CHECKING:
     from greenroom.protocol.errors import PeerError
     from greenroom.protocol.jsonrpc import JsonRpcResponse
     from greenroom.supervision import Pid
+    from greenroom.transports.client.interfaces import UnansweredRequest
 
     from .connection_line import ConnectionLine
     from .followed_tasks import FollowedTasks
     from .input_rounds import InputRounds
     from .pending_requests import PendingRequest
     from .request_table import RequestTable
+
+_LEGACY_STATUSES: Final = frozenset({400, 404, 405})
+"""Statuses with which a server of the handshake era answers a request that stands alone. The first and the last say that it was not executed."""
 
 
 class StatelessReplies:
@@ -42,9 +46,9 @@ class StatelessReplies:
         rounds: InputRounds,
         tasks: FollowedTasks,
         report: Callable[..., None],
-        reopen: Callable[[Exception], bool],
+        reopen: Callable[[Exception, Pid | None], bool],
     ) -> None:
-        """`report` emits a report of the connection; `reopen` opens it anew, and returns False where that could not change the era."""
+        """`report` emits a report of the connection; `reopen` opens it anew in place of a wire, and returns False where that could not change the era."""
         self._line = line
         self._requests = requests
         self._rounds = rounds
@@ -65,7 +69,9 @@ class StatelessReplies:
         """A result that is not complete."""
         result = answer.result
         kind = result.get("resultType")
-        if kind == INPUT_REQUIRED:
+        if entry.settled:
+            self._tasks.cancel_made(answer)
+        elif kind == INPUT_REQUIRED:
             self._rounds.begin(entry, result)
         elif kind == TASK and entry.method == "tools/call" and self._line.settings.follow_tasks:
             self._tasks.begin(entry, result)
@@ -76,9 +82,9 @@ class StatelessReplies:
     def on_refused(self, entry: PendingRequest, error: PeerError) -> bool:
         """An error answer. Returns whether the request goes on, since the reason can be mended."""
         requests = self._requests
-        if entry.refused or self._line.phase is not Phase.READY or isinstance(entry, InternalRequest):
+        if entry.refused or isinstance(entry, InternalRequest):
             return False
-        alone = requests.envelope is not None
+        alone = entry.envelope is not None
         if alone and error.code == ErrorCode.HEADER_MISMATCH and entry.method == "tools/call":
             entry.refused += 1
             if self._line.cache is not None:
@@ -90,12 +96,34 @@ class StatelessReplies:
         if (
             not _is_of_other_era(error, alone=alone, is_http=is_http)
             or self._is_common(error)
-            or not self._reopen(error)
+            or not self._reopen(error, entry.wire)
         ):
             return False
         entry.refused += 1
         entry.doubted = (error, alone)
         requests.send_again(entry)
+        return True
+
+    def on_lost(self, entry: PendingRequest, lost: UnansweredRequest) -> bool:
+        """A request got no reply. Returns whether that is dealt with: it stood alone, and was refused as a server of the handshake era would."""
+        error, requests = lost.error, self._requests
+        if (
+            entry.refused
+            or entry.open_ended
+            or entry.envelope is None
+            or not isinstance(error, HttpError)
+            or error.status not in _LEGACY_STATUSES
+            or not self._reopen(error, entry.wire)
+        ):
+            return False
+        entry.refused += 1
+        refused = error.status != NOT_FOUND or error.answer is not None
+        if refused and not (lost.resend or entry.idempotent or isinstance(entry, InternalRequest)):
+            entry.doubted = (error.answer or request_lost(entry.method, error, maybe_done=True, alone=True), True)
+            requests.pop(entry.id)
+            requests.send_again(entry)
+        else:
+            requests.lose(entry, SessionGone(400, str(error)), seen=not (lost.resend or refused))
         return True
 
     def _is_common(self, error: PeerError) -> bool:
@@ -115,15 +143,22 @@ class StatelessReplies:
                 self._list_tools_for(entry, following, pages - 1)
             elif error is None:
                 self._requests.resume(entry)
-            elif isinstance(error, RequestLost):  # the list may have been lost on its way back, and the call was refused
+            elif isinstance(
+                error, RequestLost
+            ):  # the list may have been lost on its way back, and the call was refused
                 self._requests.end(entry, entry.lost_with(error.cause))
             else:
                 self._requests.end(entry, error)
 
         line = self._line
-        assert line.process is not None
+        process = line.process
+        assert process is not None
+        node = process.node
         params = None if cursor is None else {"cursor": cursor}
-        self._requests.take(InternalRequest(line.process.node.loop, next(line.ids), "tools/list", params, then))
+        request = InternalRequest(node.loop, next(line.ids), "tools/list", params, then)
+        request.begin(node, line.settings.request_timeout)
+        request.connection = process
+        self._requests.take(request)
 
 
 def _is_of_other_era(error: PeerError, *, alone: bool, is_http: bool) -> bool:
