@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # which is public in fact
 
 from greenroom.errors import ConfigError
+from greenroom.protocol.mirrored_headers import RESERVED_HEADERS
 from greenroom.transports.http_config import is_loopback
 
 from .http_address import ServerUrl
@@ -27,21 +28,6 @@ if TYPE_CHECKING:
     from .interfaces import Credentials, Headers, HttpCarrier
     from .remote_wire import HomeCallbacks
 
-_TRANSPORT_HEADERS: Final = frozenset(
-    {
-        *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
-        *(
-            "mcp-method",
-            "mcp-name",
-            "mcp-protocol-version",
-            "mcp-session-id",
-            "te",
-            "trailer",
-            "transfer-encoding",
-            "upgrade",
-        ),
-    }
-)
 _LOGIN_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 AGENT: Final = ("user-agent", "greenroom")
 
@@ -215,7 +201,7 @@ def _checked_headers(headers: Mapping[str, str]) -> Headers:
     for name, value in headers.items():
         if not is_header(name, value):
             raise ConfigError(f"the header {name!r} has an invalid name or value")
-        if name.lower() in _TRANSPORT_HEADERS:
+        if name.lower() in RESERVED_HEADERS:
             raise ConfigError(f"{name} is set by the transport itself")
         found[name.lower()] = value
     return tuple(found.items())

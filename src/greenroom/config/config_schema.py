@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT
+from greenroom.protocol.mirrored_headers import RESERVED_HEADERS
 from greenroom.protocol.serialization import is_array, is_object
 
 from .mistakes import nearest, quoted
@@ -355,19 +356,6 @@ _PORT: Final = r"(?::(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2]
 URL: Final = rf"[Hh][Tt][Tt][Pp][Ss]?://(?:[!$-.0-9:;=A-Z_a-z~]*@)?{_HOST}{_PORT}(?:[/?#][!-~]*)?"
 _SECURE: Final = rf"[Hh][Tt][Tt][Pp][Ss]://{_HOST}{_PORT}(?:[/?#][!-~]*)?"
 _LOOPBACK: Final = rf"[Hh][Tt][Tt][Pp]://(?:localhost|127\.0\.0\.1|\[::1\]){_PORT}(?:[/?#][!-~]*)?"
-_RESERVED_HEADERS: Final = (
-    *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
-    *(
-        "mcp-method",
-        "mcp-name",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ),
-)
 
 _ANY_TEXT: Final = TextType(variables=True)
 _NON_EMPTY: Final = TextType(r"[^\u0000]+", "a text that is not empty", variables=True)
@@ -588,9 +576,7 @@ SERVER: Final = TableType(
             TextType(URL, "a URL that begins with http:// or https:// and names a host", variables=True),
             "The server's URL. http and sse only.",
         ),
-        "headers": ConfigField(
-            TextMapType(_HEADER_NAME, _HEADER_VALUE, _RESERVED_HEADERS), "Headers of every request."
-        ),
+        "headers": ConfigField(TextMapType(_HEADER_NAME, _HEADER_VALUE, RESERVED_HEADERS), "Headers of every request."),
         "oauth": ConfigField(
             ChoiceType(("off", "auto", "manual")),
             "Sign-in: none, automatic when the server asks for it (endpoints are discovered), or at the endpoints of `oauth_config`.",

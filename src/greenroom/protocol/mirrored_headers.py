@@ -31,6 +31,11 @@ METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 PARAMETER_PREFIX: Final = "mcp-param-"
 ANNOTATION: Final = "x-mcp-header"
+RESERVED_HEADERS: Final = (
+    *("accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"),
+    *(METHOD_HEADER, NAME_HEADER, VERSION_HEADER, "mcp-session-id", "te", "trailer", "transfer-encoding", "upgrade"),
+)
+"""Headers of requests that the transport writes, and no configuration."""
 
 NAME_PARAMS: Final[Mapping[str, str]] = {
     "tools/call": "name",
