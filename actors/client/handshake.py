@@ -49,7 +49,11 @@ def read_welcome(result: dict[str, Any]) -> ServerWelcome:
         raise ProtocolVersionError(
             f"the server speaks {version[:40]!r}, and this client {', '.join(HANDSHAKE_VERSIONS)}"
         )
-    capabilities, info, instructions = (result.get(name) for name in ("capabilities", "serverInfo", "instructions"))
+    return _welcome(version, result.get("serverInfo"), result)
+
+
+def _welcome(version: str, info: object, result: Mapping[str, Any]) -> ServerWelcome:
+    capabilities, instructions = result.get("capabilities"), result.get("instructions")
     return ServerWelcome(
         version,
         capabilities if is_object(capabilities) else {},
@@ -70,6 +74,8 @@ _OWN_REASONS: Final = frozenset({401, 402, 403, 407, 408, 413, 421, 425, 426, 42
 _STATELESS_CODES: Final = frozenset(
     (ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION)
 )
+_SERVER_ERROR: Final = 500
+_NOT_KNOWN: Final = 501
 _SHOWN_VERSIONS: Final = 5
 
 
@@ -106,10 +112,6 @@ def read_discovery(result: Mapping[str, Any] | None, error: BaseException | None
     return Discovery(None, why, isinstance(cause, BadAnswer))
 
 
-_SERVER_ERROR: Final = 500
-_NOT_KNOWN: Final = 501
-
-
 def _read_discovered(result: Mapping[str, Any]) -> Discovery:
     versions = _versions(result.get("supportedVersions"))
     if STATELESS_DIALECT.version not in versions:
@@ -122,15 +124,7 @@ def _read_discovered(result: Mapping[str, Any]) -> Discovery:
     info = meta.get(SERVER_INFO_KEY) if is_object(meta) else None
     if info is None:
         info = result.get("serverInfo")  # where some servers have it, as in a handshake
-    capabilities, instructions = result.get("capabilities"), result.get("instructions")
-    welcome = ServerWelcome(
-        STATELESS_DIALECT.version,
-        capabilities if is_object(capabilities) else {},
-        info if is_object(info) else {},
-        instructions if isinstance(instructions, str) else None,
-        result,
-    )
-    return Discovery(welcome)
+    return Discovery(_welcome(STATELESS_DIALECT.version, info, result))
 
 
 def names_stateless(error: BaseException | None) -> bool:

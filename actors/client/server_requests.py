@@ -1,8 +1,8 @@
 """Requests, questions and notifications from the server, and the processes that pass them to the client's handler.
 
-A question is a request of the stateless era: it comes in a reply, and its answer goes with the next request. Each request runs in a process of its own, bounded in number and in time. The server gets exactly one reply, whatever the handler does: its
-result, its `McpError`, or an internal error when it crashes, hangs, is killed or returns a value that cannot be encoded. A crash is reported
-and does not reach the connection.
+A question is a request of the stateless era: it comes in a reply, and its answer goes with the next request. Each request runs in a process
+of its own, bounded in number and in time. The server gets exactly one reply, whatever the handler does: its result, its `McpError`, or an
+internal error when it crashes, hangs, is killed or returns a value that cannot be encoded. A crash is reported and does not reach the connection.
 """
 
 from __future__ import annotations

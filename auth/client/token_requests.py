@@ -96,7 +96,6 @@ async def post_form(
     """Post a form with client authentication, and with a proof of possession if there is a prover. Raises `SignInError`.
 
     A server that asks for a nonce has not looked at the grant: the form is posted once more, with new assertions and a new proof.
-
     """
     answer = await _post_once(endpoint, client, fetch, form, step, prover)
     if prover is not None and _wants_nonce(answer):
