@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from greenroom.actors.apps import AppView as AppView
     from greenroom.actors.apps import shows_apps as shows_apps
     from greenroom.actors.catalogue import RegistrationError as RegistrationError
-    from greenroom.actors.client.client_handler import AskingCall as AskingCall
     from greenroom.actors.client.client_handler import ClientHandler as ClientHandler
     from greenroom.actors.client.client_handler import Deferred as Deferred
-    from greenroom.actors.client.client_handler import asking_call as asking_call
     from greenroom.actors.client.errors import CircuitOpen as CircuitOpen
     from greenroom.actors.client.errors import ClientClosed as ClientClosed
     from greenroom.actors.client.errors import ClientError as ClientError
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from greenroom.actors.client.errors import ProtocolVersionError as ProtocolVersionError
     from greenroom.actors.client.errors import RequestLost as RequestLost
     from greenroom.actors.client.errors import RequestTimeout as RequestTimeout
-    from greenroom.actors.client.errors import StreamLost as StreamLost
     from greenroom.actors.client.errors import TaskLost as TaskLost
     from greenroom.actors.client.errors import TooManyPages as TooManyPages
     from greenroom.actors.client.errors import Unavailable as Unavailable
@@ -128,8 +125,6 @@ if TYPE_CHECKING:
     from .errors import ConfigError as ConfigError
     from .errors import GreenroomError as GreenroomError
     from .host import Host as Host
-    from .host_apps import AppRefused as AppRefused
-    from .host_apps import HostedApp as HostedApp
     from .mcp_server import McpServer as McpServer
     from .mcp_server import completion as completion
     from .mcp_server import prompt as prompt
@@ -146,11 +141,10 @@ __version__: Final[str] = "0.1.0.dev0"
 _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.apps": "App AppCsp AppView shows_apps",
     "greenroom.actors.catalogue": "RegistrationError",
-    "greenroom.actors.client.client_handler": "AskingCall ClientHandler Deferred asking_call",
+    "greenroom.actors.client.client_handler": "ClientHandler Deferred",
     "greenroom.actors.client.errors": "CircuitOpen ClientClosed ClientError InitFailed InitTimeout "
     "InputRefused NotReady Parked ProtocolVersionError RequestLost "
-    "RequestTimeout StreamLost TaskLost TooManyPages Unavailable "
-    "Unsupported",
+    "RequestTimeout TaskLost TooManyPages Unavailable Unsupported",
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.response_cache": "ResponseCache",
     "greenroom.actors.client.settings": "ClientSettings",
@@ -168,7 +162,6 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.client_callbacks": "ElicitationRequest SamplingRequest UrlElicitationRequest",
     "greenroom.errors": "ConfigError GreenroomError",
     "greenroom.host": "Host",
-    "greenroom.host_apps": "AppRefused HostedApp",
     "greenroom.mcp_server": "McpServer completion prompt resource tool",
     "greenroom.protocol.cache_hints": "Cache",
     "greenroom.protocol.content": "Audio Contents Embedded Image ResourceLink Text ToolResult ToolUse "

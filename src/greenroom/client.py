@@ -327,13 +327,12 @@ class ClientTools(ClientMethods):
         return PendingCall(name, self._begin(params, progress=progress, task=task, idempotent=idempotent))
 
     def _begin(self, params: dict[str, Any], *, progress: bool, task: bool | float, idempotent: bool) -> Pending:
-        options: dict[str, Any] = {}
-        if task is not False:
+        as_task = task is not False
+        if as_task:
             params["task"] = {} if task is True else {"ttl": round(task * 1000)}
-            options["as_task"] = True
         again = True if idempotent else None
         return self.line.begin(
-            "tools/call", params, timeout=self._timeout, progress=progress, idempotent=again, **options
+            "tools/call", params, timeout=self._timeout, progress=progress, idempotent=again, as_task=as_task
         )
 
 

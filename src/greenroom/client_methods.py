@@ -66,8 +66,7 @@ class ClientMethods:
         return None if self._timeout is AS_SET else self._timeout
 
     @property
-    def line_cache(self) -> LineCache | None:
-        """Lists and resources that the server lets this client keep; None without a cache."""
+    def _line_cache(self) -> LineCache | None:
         return getattr(self.line, "cache", None)
 
     # --- status

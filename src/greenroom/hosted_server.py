@@ -46,7 +46,7 @@ class HostedServer(ClientTools):
         return line
 
     @property
-    def line_cache(self) -> LineCache | None:
+    def _line_cache(self) -> LineCache | None:
         """The federation keeps it at its own line to the server."""
         upstream = self._federation.members.get(self._id)
         return None if upstream is None else getattr(upstream.line, "cache", None)

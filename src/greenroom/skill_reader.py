@@ -308,12 +308,12 @@ class SkillReader:
         return await self._read(entry, uri)
 
     def _is_kept(self, uri: str) -> bool:
-        cache = self._client.line_cache
+        cache = self._client._line_cache  # noqa: SLF001 - the same package
         key = None if cache is None else cache.key("resources/read", {"uri": uri})
         return cache is not None and key is not None and cache.find(key, asyncio.get_running_loop().time()) is not None
 
     def _forget(self, uri: str) -> None:
-        cache = self._client.line_cache
+        cache = self._client._line_cache  # noqa: SLF001 - the same package
         if cache is not None:
             cache.on_notification("notifications/resources/updated", {"uri": uri})
 
