@@ -281,7 +281,8 @@ class _CarriedRequest:
                 await self._ctx.start_task()
             return await self._settled(line.begin("tasks/result", {"taskId": id}, timeout=None, progress=True))
         except (asyncio.CancelledError, RequestCancelled):
-            _ = detached_task(_cancel_task(line, id))
+            # Awaited before the connection is given back, which may close it; not this worker's, which may end meanwhile.
+            await asyncio.shield(detached_task(_cancel_task(line, id)))
             raise
 
     async def _settled(self, pending: Pending) -> dict[str, Any]:
