@@ -104,8 +104,8 @@ class OfferingChange(NamedTuple):
 
 _AS_ANY: Final[Any] = ...
 
-_MOST_QUESTIONS: Final = 1024
-"""How many questions of a server may be open at once on a connection for callers of a gateway."""
+_MOST_QUESTIONS: Final = 10_000
+"""How many questions of a server may be open at once on a connection for callers of a gateway, which bounds by itself how many each caller has."""
 
 Away: TypeAlias = Literal["mark", "withdraw", "keep"]
 """How tools of an unreachable server are listed: marked in their descriptions, not at all, or unchanged."""

@@ -154,6 +154,12 @@ class ClientConnection:
         return self.is_free and not any(self.sessions)
 
     @property
+    def mixes_strangers(self) -> bool:
+        """Whether callers that cannot be told from each other share a session here: its server has changed its era during their calls."""
+        key = self.key
+        return key is not None and not key.number and _is_strangers(key) and not self.traits.is_stateless
+
+    @property
     def is_followed(self) -> bool:
         """Whether a resource is followed here, for a client that is told of its changes."""
         readers: NotificationReaders | None = getattr(self.line, "readers", None)
@@ -177,6 +183,7 @@ class ClientConnection:
 
     def set_params(self, number: int, params: Mapping[str, Any]) -> None:
         """Set the params with which this call is sent: the very object, by which a question names its call."""
+        self._forget_params(number)
         self._params[number] = params  # kept: only so long does its identity name the call
         self._by_params[id(params)] = self._calls[number]
 
@@ -194,12 +201,22 @@ class ClientConnection:
         """A call has ended. Without an answer, the upstream may still be working on it."""
         ctx = self._calls.pop(number)
         self._cancels.pop(number, None)
-        if (params := self._params.pop(number, None)) is not None:
-            del self._by_params[id(params)]
+        self._forget_params(number)
         if not self._calls:
             self._idle_event.set()
         if not answered:
             self._given_up.add(ctx.session_id)
+
+    @property
+    def may_say_more(self) -> bool:
+        """Whether something may come of a call that was given up: in a session a question, otherwise only messages, which must not reach another stranger."""
+        key = self.key
+        is_heard = self.call_level is not None and key is not None and _is_strangers(key)
+        return is_heard or not self.traits.is_stateless
+
+    def _forget_params(self, number: int) -> None:
+        if (params := self._params.pop(number, None)) is not None:
+            del self._by_params[id(params)]
 
     def forget(self, session: str) -> None:
         """Forget a session that has ended. Its abandoned calls still count as running."""
@@ -233,6 +250,8 @@ class ClientConnection:
 
     def context_for_question(self) -> Context | None:
         """The context of the one session that a question can be for; None if there is none, or more than one."""
+        if self.mixes_strangers:
+            return None
         working = {ctx.session_id for ctx in self._calls.values()} | self._given_up
         candidates = working or set(self.sessions)
         if len(candidates) != 1:

@@ -85,7 +85,7 @@ class ForwardingHandler(ClientHandler):
     def _context(self, method: str) -> Context:
         """The context of the call that this question belongs to, or of the one session that it can be for. Raises `McpError`."""
         connection, call = self._connection, asking_call()
-        if call is not None:
+        if call is not None and not connection.mixes_strangers:
             ctx = connection.context_of(call.params)
             if ctx is None:
                 raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: the client that it is for is gone", _GONE)

@@ -144,8 +144,7 @@ class UpstreamCalls:
             raise upstream_error(server, error) from error
         finally:
             if connection is not None and number is not None:
-                # Of a request that stands alone nothing comes after it was given up.
-                connection.leave(number, answered=answered or traits.is_stateless)
+                connection.leave(number, answered=answered or not connection.may_say_more)
                 self._connections.release(connection)
         front = dialect_of(ctx.protocol_version)
         return bridged_result(method, result, front, traits, wraps=tool is not None and wraps_result(tool, traits))
