@@ -287,12 +287,12 @@ class ConnectionLine:
         return DEFAULT_LEVEL if wanted else None
 
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
-        """Set the server's log level, now and after each new handshake."""
+        """Set the server's log level, now and after each reconnect; in the stateless era it goes with each request."""
         await self.begin("logging/setLevel", {"level": level}, timeout=timeout)
         self.level = level
 
     async def ready(self, timeout: float | None = _DEFAULT) -> ServerWelcome:
-        """Wait until the connection is ready; by default as long as a handshake may take."""
+        """Wait until the connection is ready; by default for `init_timeout`."""
         seconds = self.settings.init_timeout if timeout is _DEFAULT else timeout
         try:
             async with asyncio.timeout(seconds), aclosing(self.watch()) as statuses:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import encode, encode_notification, encode_request
-from greenroom.transports.client.errors import ConnectFailed, WireFull
+from greenroom.transports.client.errors import ConnectFailed, HttpError, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
 from .errors import InitFailed, InitTimeout
@@ -44,6 +44,17 @@ _QUOTED: Final = 200
 """Characters of an error that are kept as evidence."""
 _MOST_QUESTIONS = 2
 """How often one attempt sends `server/discover`: once more where the answer names a revision of ours."""
+
+
+def _with_mode(error: Exception) -> Exception:
+    """The error of a server that may have a handshake, for settings that allow none: it says what to write."""
+    if not isinstance(error, InitFailed) and not (isinstance(error, HttpError) and error.answer is not None):
+        return error
+    failed = (type(error) if isinstance(error, InitFailed) else InitFailed)(
+        f'{error}; the mode allows no older revision: where the server speaks one, write mode="auto" (--era auto)'
+    )
+    failed.__cause__ = error.__cause__ or error
+    return failed
 
 
 class ConnectionOpening:
@@ -173,7 +184,8 @@ class ConnectionOpening:
             self._send(INITIALIZE)
         else:
             assert found.error is not None
-            self._fail(found.error)
+            pinned = found.may_initialize and not self._line.settings.may_initialize
+            self._fail(_with_mode(found.error) if pinned else found.error)
 
     def _on_initialized(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         """The outcome of `initialize`."""

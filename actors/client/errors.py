@@ -3,7 +3,7 @@
 ::
 
     ClientError
-    ├─ NotReady            the handshake is not done, and the caller did not want to wait
+    ├─ NotReady            the connection is not open yet, and the caller did not want to wait
     ├─ ClientClosed        the client was closed, or is about to be
     ├─ Unsupported         the server does not declare the capability: nothing was sent
     │  ├─ SubscriptionRefused  the server declares it, and leaves this resource out
@@ -13,7 +13,7 @@
     │  └─ StreamLost       the same in the stateless era: the server may have acted on it, and it is not sent again
     ├─ InputRefused        the server asked for input in its reply, and a handler of this client gave none
     ├─ TaskLost            the task that the server made of a call was cancelled, or is not known any more
-    ├─ InitFailed          the handshake failed
+    ├─ InitFailed          the server refused the request that opens the connection
     │  ├─ InitTimeout
     │  └─ ProtocolVersionError
     ├─ Unavailable         the server cannot be reached: the next attempt comes later, or not at all
@@ -40,7 +40,7 @@ class ClientError(GreenroomError):
 
 
 class NotReady(ClientError):
-    """The handshake is not done yet."""
+    """The connection is not open yet."""
 
     reason = "not_ready"
 
@@ -193,19 +193,19 @@ _FATES: Final = {
 
 
 class InitFailed(ClientError):
-    """The handshake failed."""
+    """The connection could not be opened: `server/discover` or `initialize` was refused, or its answer is not valid."""
 
     reason = "init_failed"
 
 
 class InitTimeout(InitFailed):
-    """The server did not answer `initialize` in time."""
+    """The server did not answer `server/discover` or `initialize` in time."""
 
     reason = "init_timeout"
 
 
 class ProtocolVersionError(InitFailed):
-    """The server speaks no protocol revision that this client knows."""
+    """The server speaks no protocol revision that this client knows, or that its mode allows."""
 
     reason = "protocol_version"
 

@@ -46,7 +46,7 @@ class Status:
     retry_in: float | None = None
     """Seconds until the next attempt; 0 while one is under way."""
     generation: int = 0
-    """Counts the handshakes that succeeded: state kept from an older one has to be fetched again."""
+    """Counts how often the connection was opened: state kept from an older one has to be fetched again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Line(Protocol):
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """The server's part of the last handshake; None before the first."""
+        """What the server has said of itself when the connection was last opened; None before."""
         ...
 
     def begin(  # noqa: PLR0913 - the options of a request
@@ -185,13 +185,13 @@ class Line(Protocol):
         """Send a notification. Raises `ClientError` when it cannot be sent."""
 
     async def ready(self, timeout: float | None = ...) -> ServerWelcome:
-        """Wait until the connection is ready. Raises as soon as it is parked or closed, or its handshake is refused for good."""
+        """Wait until the connection is ready. Raises as soon as it is parked or closed, or its opening is refused for good."""
         ...
 
     def subscribe(self, uri: str) -> Updates:
         """Updates of a resource, for as long as the block lasts. Several readers of one resource share one subscription.
 
-        After each new handshake the subscription is renewed, and the readers get a gap.
+        After each reconnect the subscription is renewed, and the readers get a gap.
         """
         ...
 

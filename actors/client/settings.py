@@ -42,7 +42,7 @@ class ClientSettings:
     """The settings of a client's connection: what it declares, its timeouts and its limits."""
 
     client_info: Mapping[str, Any] = field(default_factory=_client_info)
-    """The client's name and version, which the server gets in the handshake."""
+    """The client's name and version, which the server gets in the handshake, or with each request."""
     capabilities: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Capabilities to declare instead of those that follow from the handler. True is short for `{}`, False or None removes one, `list_changed` is `listChanged`."""
     mode: str = AUTO
@@ -55,9 +55,9 @@ class ClientSettings:
     request_timeout: float | None = 30.0
     """How long a request may take; None for no limit."""
     init_timeout: float = 30.0
-    """How long connecting and the handshake may take."""
+    """How long opening the connection may take: connecting, `server/discover` and the handshake together."""
     probe_timeout: float = 10.0
-    """How long a server that is no HTTP server may take to answer `server/discover` before it gets `initialize`."""
+    """How long a server that is reached otherwise than by HTTP may take to answer `server/discover` before it gets `initialize`."""
     close_grace: float = 5.0
     """How long a wire may take to close in order."""
 

@@ -450,7 +450,7 @@ class FederatedLine:
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """The server's part of the last handshake."""
+        """What the server said of itself when the connection was last opened."""
         upstream = self._upstream
         return None if upstream is None else upstream.line.welcome
 
@@ -502,7 +502,7 @@ class FederatedLine:
         await self._passed().line.notify(method, params)
 
     async def set_level(self, level: str, *, timeout: float | None = _DEFAULT) -> None:
-        """Set the server's log level, now, after each new handshake, and for its replacement."""
+        """Set the server's log level, now, after each reconnect, and for its replacement."""
         upstream = self._passed()
         await upstream.set_level(level, upstream.spec.settings.request_timeout if timeout is _DEFAULT else timeout)
 

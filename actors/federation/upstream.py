@@ -375,7 +375,7 @@ class Upstream:
         return True
 
     async def set_level(self, level: str, timeout: float | None) -> None:
-        """Set the server's log level. The line sets it again after each handshake, if it can."""
+        """Set the server's log level. The line sets it again after each reconnect, if it can."""
         keep: Any = getattr(self.line, "set_level", None)
         if keep is None:
             await self.line.request("logging/setLevel", {"level": level}, timeout=timeout)

@@ -78,7 +78,7 @@ class ClientMethods:
 
     @property
     def welcome(self) -> ServerWelcome:
-        """The server's part of the last handshake. Raises `NotReady` before the first."""
+        """What the server said of itself when the connection was last opened. Raises `NotReady` before."""
         found = self.line.welcome
         if found is None:
             raise NotReady(f"{self.line.name} is not connected yet: open the client first, with `async with client:`")

@@ -21,7 +21,7 @@ from greenroom.actors.client.server_connection import ServerConnection
 from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.supervision import start
-from greenroom.transports.client.errors import ConnectionLost
+from greenroom.transports.client.errors import ConnectionLost, HttpError
 
 from .client_helpers import phase, playing
 from .fake_server import SILENCE, Stage
@@ -41,6 +41,13 @@ def methods(stage: Stage) -> list[str]:
 
 def refusal(*supported: str, code: int = -32022) -> PeerError:
     return PeerError(code, "Unsupported protocol version", {"supported": list(supported), "requested": VERSION})
+
+
+def unknown_session() -> HttpError:
+    """What a server with sessions answers to a request without one."""
+    error = HttpError(400, "Missing session ID")
+    error.answer = PeerError(-32600, "Missing session ID")
+    return error
 
 
 # --- the first request
@@ -143,13 +150,24 @@ async def test_a_handshake_mode_never_asks_discover(mode: str) -> None:
         assert stage.requests[0].params["protocolVersion"] == ("2025-11-25" if mode == "legacy" else mode)
 
 
-@pytest.mark.parametrize("answer", [PeerError(-32601, "no"), refusal("2025-11-25"), {}])
-async def test_a_pinned_stateless_client_never_sends_initialize(answer: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (PeerError(-32601, "no"), InitFailed),
+        (refusal("2025-11-25"), ProtocolVersionError),
+        ({}, ProtocolVersionError),
+        (unknown_session(), InitFailed),
+    ],
+)
+async def test_a_pinned_stateless_client_never_sends_initialize_and_its_error_names_the_mode(
+    answer: Any, kind: type[Exception]
+) -> None:
     stage = Stage()
     stage.answers["server/discover"] = answer
     async with playing(stage, ready=False, mode=VERSION, park_after=1) as (line, _):
-        with pytest.raises(InitFailed):
+        with pytest.raises(InitFailed, match='write mode="auto"') as failed:
             await line.ready()
+        assert type(failed.value) is kind
         assert set(methods(stage)) == {"server/discover"}
 
 
