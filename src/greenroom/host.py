@@ -123,6 +123,7 @@ def _from_router(
         "permissions": "write consent=Consent(Permissions([…]))",
         "rules": "write consent=Consent(Permissions([…]))",
         "timeout": "write settings=ClientSettings(request_timeout=…)",
+        "mode": "write settings=ClientSettings(mode=…)",
     },
 )
 class Host(HostFiles):

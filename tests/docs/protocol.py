@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from greenroom.protocol.dialect import STATELESS_DIALECT
 from greenroom.protocol.errors import ErrorCode, McpError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     LIMITS,
@@ -90,9 +91,9 @@ def methods_page() -> str:
     lines = [
         "# Methods",
         "",
-        "This page lists all methods of the revisions of the protocol that begin with a handshake: "
+        "This page lists all methods of the protocol: of the revisions that begin with a handshake ("
         + ", ".join(SUPPORTED)
-        + ". "
+        + f"), and of the stateless revision {STATELESS_DIALECT.version}. "
         + WRITTEN_BY,
         "",
         "- *Params* and *Result* list the members. One with a question mark may be missing or null. Params and results may also have a `_meta`.",

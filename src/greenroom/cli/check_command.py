@@ -116,7 +116,7 @@ async def _check_stateless(
             else:
                 if env:
                     raise UsageError("--env is only for a command")
-                url = opened.enter_context(_target_url(str(where.target), where.config))
+                url = opened.enter_context(_target_url(str(where.target), where.config, by_suite=False))
                 server = CheckedServer(HttpPeer(url, headers), HttpPeer(url, others) if others else None)
             await server.discover()
         except PeerFailed as failure:
@@ -150,7 +150,10 @@ def _print_outcome(one: CheckOutcome) -> None:
 
 def _check_by_suite(target: str, scenario: Sequence[str], suite: str | None, config: Path | None, *, json: bool) -> int:
     words = _suite_command(suite)
-    with tempfile.TemporaryDirectory(prefix="greenroom-check-") as place, _target_url(target, config) as url:
+    with (
+        tempfile.TemporaryDirectory(prefix="greenroom-check-") as place,
+        _target_url(target, config, by_suite=True) as url,
+    ):
         scenarios = list(scenario) or asyncio.run(_fitting_scenarios(url))
         found = {each: _run_scenario(words, url, each, Path(place)) for each in scenarios}
     failed = [each for checks in found.values() for each in checks if each["status"] == "FAILURE"]
@@ -204,7 +207,7 @@ def _node_version(node: str) -> str:
 
 
 @contextlib.contextmanager
-def _target_url(target: str, config: Path | None) -> Generator[str]:
+def _target_url(target: str, config: Path | None, *, by_suite: bool) -> Generator[str]:
     """The URL of the target; for Python code, of a process that serves it while the block runs."""
     if is_url(target):
         yield target
@@ -212,11 +215,11 @@ def _target_url(target: str, config: Path | None) -> Generator[str]:
         with _served_url(target) as url:
             yield url
     else:
-        yield _configured_url(target, config)
+        yield _configured_url(target, config, by_suite=by_suite)
 
 
-def _configured_url(name: str, config: Path | None) -> str:
-    """The URL of a configured server. Raises `UsageError` if the suite cannot use it."""
+def _configured_url(name: str, config: Path | None, *, by_suite: bool) -> str:
+    """The URL of a configured server. Raises `UsageError` if the suite, or a check by hand-written requests, cannot use it."""
     from greenroom.config.config_reader import server_named  # noqa: PLC0415 - only for names
 
     server = server_named(name, config)
@@ -224,10 +227,14 @@ def _configured_url(name: str, config: Path | None) -> str:
         raise UsageError(
             f"{name} is a program ({server.source}), and the suite speaks HTTP only: a bridge in between would be tested instead; "
             "serve it over HTTP, and check the URL"
+            if by_suite
+            else f"{name} is a program ({server.source}): write its command behind --, and its variables with --env"
         )
     if server.headers or server.oauth != "off" or server.transport == "sse":
         raise UsageError(
             f"{name} needs headers, a login or SSE ({server.source}), which the suite does not support: check a server without them"
+            if by_suite
+            else f"{name} needs headers, a login or SSE ({server.source}): write its URL, and the headers with --header"
         )
     return server.url
 
@@ -284,7 +291,7 @@ def _reported_url(process: subprocess.Popen[str], lines: deque[str], url: Future
 
 
 async def _fitting_scenarios(url: str) -> list[str]:
-    async with connected(TargetOptions(url, None)) as client:
+    async with connected(TargetOptions(url, None, era="legacy")) as client:
         return [
             *_FOR_ANY_SERVER,
             *(name for word, name in _BY_CAPABILITY.items() if word in client.server_capabilities),

@@ -194,3 +194,22 @@ def test_wrong_words_are_told_what_to_type(typed: Type, words: Sequence[str], co
 
     assert (seen.code, seen.out) == (code, "")
     assert why in seen.err
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("sky", "sky is a program (AT:1): write its command behind --, and its variables with --env"),
+        ("sea", "sea needs headers, a login or SSE (AT:3): write its URL, and the headers with --header"),
+    ],
+)
+def test_a_configured_server_that_needs_more_than_a_url_is_written_out(
+    typed: Type, folder: Path, name: str, why: str
+) -> None:
+    (folder / "greenroom.toml").write_text(
+        '[server.sky]\ncommand = "uvx"\n[server.sea]\ntransport = "http"\nurl = "http://127.0.0.1:1/mcp"\nheaders = { A = "b" }\n'
+    )
+    seen = typed("check", "--era", "modern", name)
+
+    assert (seen.code, seen.out) == (2, "")
+    assert seen.err == f"greenroom: {why.replace('AT', str(folder / 'greenroom.toml'))}\n"

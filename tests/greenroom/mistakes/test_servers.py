@@ -254,6 +254,7 @@ MISSPELT: dict[str, Mistake] = {
     "Pool": Mistake(lambda: pool(memry=1), "Pool has no option 'memry'", "did you mean memory"),
     "run": Mistake(lambda: server().run("http", prt=8), r"server\.run\(\) has no option 'prt'", "did you mean port"),
     "Host": Mistake(lambda: host(permissions=[]), "a host has no option 'permissions'", r"consent=Consent\(Permissions"),
+    "Host mode": Mistake(lambda: host(mode="legacy"), "a host has no option 'mode'", r"settings=ClientSettings\(mode="),
     "Host, misspelt": Mistake(lambda: host(patiense=1.0), "a host has no option 'patiense'", "did you mean patience"),
     "Client": Mistake(lambda: client(server(), timout=1.0), "a client has no option 'timout'", "did you mean timeout"),
     "Command": Mistake(lambda: command("python", envv={}), "Command has no option 'envv'", "did you mean env"),
