@@ -94,7 +94,7 @@ class ToolHeaders:
         self._plans: dict[str, HeaderPlan] = {}
         self.left_out: dict[str, str] = {}
         """Why tools were left out of a list, by name."""
-        self._seen: set[str] = set()
+        self._seen: dict[str, None] = {}
 
     def begin_list(self) -> None:
         """All tools are about to be listed, page by page."""
@@ -102,7 +102,7 @@ class ToolHeaders:
 
     def end_list(self) -> None:
         """All tools were listed: forget those that were left out before, and are not in the list any more."""
-        for name in self.left_out.keys() - self._seen:
+        for name in self.left_out.keys() - self._seen.keys():
             del self.left_out[name]
 
     def plan_of(self, params: Mapping[str, Any] | None) -> HeaderPlan | None:
@@ -128,7 +128,7 @@ class ToolHeaders:
                 if self.left_out.get(name) != str(error):
                     found[name] = str(error)
                 _keep(self.left_out, name, str(error))
-                self._seen.add(name)
+                _keep(self._seen, name, None)
                 self._plans.pop(name, None)
                 continue
             kept.append(tool)

@@ -90,7 +90,7 @@ class StatelessReplies:
             if self._line.cache is not None:
                 self._line.cache.on_notification("notifications/tools/list_changed", {})
             requests.suspend(entry)
-            self._list_tools_for(entry, None, self._line.settings.max_pages)
+            self._list_tools_for(entry, None, set())
             return True
         is_http = requests.wire is not None and requests.wire.is_http
         if (
@@ -123,7 +123,7 @@ class StatelessReplies:
             requests.pop(entry.id)
             requests.send_again(entry)
         else:
-            requests.lose(entry, SessionGone(400, str(error)), seen=not (lost.resend or refused))
+            requests.lose(entry, SessionGone(error.status, error.body, error.where), seen=not (lost.resend or refused))
         return True
 
     def _is_common(self, error: PeerError) -> bool:
@@ -132,15 +132,16 @@ class StatelessReplies:
         assert process is not None
         return error.code == ErrorCode.INVALID_REQUEST and process.node.loop.time() < self._requests.sure_until
 
-    def _list_tools_for(self, entry: PendingRequest, cursor: str | None, pages: int) -> None:
-        """List the tools again, page by page, and then send a call again whose headers were wrong."""
+    def _list_tools_for(self, entry: PendingRequest, cursor: str | None, before: set[str | None]) -> None:
+        """List the tools again, page by page, and then send a call again whose headers were wrong. A list that goes round ends; `before` are its cursors."""
+        before.add(cursor)
 
         def then(result: dict[str, Any] | None, error: BaseException | None) -> None:
             following = None if result is None else result.get("nextCursor")
             if self._requests.table.get(entry.id) is not entry:
                 return
-            if isinstance(following, str) and pages > 1:
-                self._list_tools_for(entry, following, pages - 1)
+            if isinstance(following, str) and following not in before and len(before) < line.settings.max_pages:
+                self._list_tools_for(entry, following, before)
             elif error is None:
                 self._requests.resume(entry)
             elif isinstance(
