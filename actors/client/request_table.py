@@ -57,6 +57,8 @@ _PAUSES: Final = Backoff(first=1.0, longest=LONGEST)
 """The pauses after a retry-later error that names no time."""
 _SPREAD: Final = 0.25
 """Jitter: the part by which a pause may be longer, so that requests refused together do not return together."""
+_OF_A_SESSION: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed"})
+"""Notifications that only a session can use: a server of the stateless era asks for the roots when it needs them."""
 _SURE: Final = 60.0
 """Seconds for which a server that has answered with a doubtful error is not asked for its era because of such an error again."""
 FOLLOWED: Final = 256
@@ -295,6 +297,19 @@ class RequestTable:
         else:
             wire.send(frame, entry.id)
         entry.wire, entry.envelope = wire.pid, envelope
+
+    def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification, except one that the server's era has no use for. Raises `NotReady`, `RequestLost` and `LocalProtocolError`."""
+        if self.wire is None:
+            raise NotReady(f"{self._line.name} is {self._line.phase.value}")
+        if self.envelope is not None:
+            if method in _OF_A_SESSION:
+                return
+            params = {**(params or {}), "_meta": self.envelope.meta((params or {}).get("_meta"))}
+        try:
+            self.wire.send(encode_notification(method, params or None))
+        except WireFull as error:
+            raise RequestLost(method, error, maybe_done=False) from None
 
     def suspend(self, entry: PendingRequest) -> None:
         """Keep a request that was answered, under a new id, until it is resumed."""

@@ -11,14 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, RemoteProtocolError
-from greenroom.protocol.jsonrpc import (
-    JsonRpcError,
-    JsonRpcNotification,
-    JsonRpcRequest,
-    JsonRpcResponse,
-    encode_notification,
-    encode_result,
-)
+from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, encode_result
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -66,7 +59,7 @@ from greenroom.transports.client.errors import (
 from greenroom.transports.client.interfaces import Inbound, InvalidMessage, StreamGap, UnansweredRequest
 
 from .connection_opening import ConnectionOpening
-from .errors import ClientClosed, InitTimeout, NotReady, RequestLost
+from .errors import ClientClosed, ClientError, InitTimeout, RequestLost
 from .followed_tasks import FollowedTasks, TaskReport
 from .handshake import (
     DISCOVER,
@@ -104,8 +97,6 @@ _SAMPLE: Final = 60
 _PING: Final = GenericTimeout("ping")
 _PONG: Final = GenericTimeout("pong")
 _PROBE: Final = GenericTimeout("probe")
-_OF_A_SESSION: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed"})
-"""Notifications that only a session can use: a server of the stateless era asks for the roots when it needs them."""
 
 
 class WireCloseTimeout(NamedTuple):
@@ -370,22 +361,10 @@ class ServerConnection(GenStatem[Phase]):
 
     def _on_call(self, call: Call) -> Result[Phase]:
         if call.method == ServerConnection.send_notification:
-            wire = self.requests.wire
-            if wire is None:
-                raise Reject(NotReady(f"{self.line.name} is {self.line.phase.value}"))
-            method: str = call.args[0]
-            params: dict[str, Any] = call.args[1] or {}
-            envelope = self.requests.envelope
-            if envelope is not None:
-                if method in _OF_A_SESSION:
-                    return Keep(Reply(call.caller))
-                params = {**params, "_meta": envelope.meta(params.get("_meta"))}
             try:
-                wire.send(encode_notification(method, params or None))
-            except LocalProtocolError as error:
+                self.requests.notify(*call.args)
+            except (ClientError, LocalProtocolError) as error:
                 raise Reject(error) from None
-            except WireFull as error:
-                raise Reject(RequestLost("notification", error, maybe_done=False)) from None
             return Keep(Reply(call.caller))
         return self.unexpected(call)
 
