@@ -46,12 +46,12 @@ _MOST_QUESTIONS = 2
 """How often one attempt sends `server/discover`: once more where the answer names a revision of ours."""
 
 
-def _with_mode(error: Exception) -> Exception:
-    """The error of a server that may have a handshake, for settings that allow none: it says what to write."""
+def _with_mode(error: Exception, revision: str) -> Exception:
+    """The error of a server that may speak an older, or a newer, revision than the settings allow: it says what to write."""
     if not isinstance(error, InitFailed) and not (isinstance(error, HttpError) and error.answer is not None):
         return error
     failed = (type(error) if isinstance(error, InitFailed) else InitFailed)(
-        f'{error}; the mode allows no older revision: where the server speaks one, write mode="auto" (--era auto)'
+        f'{error}; the mode allows no {revision} revision: where the server speaks one, write mode="auto" (--era auto)'
     )
     failed.__cause__ = error.__cause__ or error
     return failed
@@ -185,7 +185,7 @@ class ConnectionOpening:
         else:
             assert found.error is not None
             pinned = found.may_initialize and not self._line.settings.may_initialize
-            self._fail(_with_mode(found.error) if pinned else found.error)
+            self._fail(_with_mode(found.error, "older") if pinned else found.error)
 
     def _on_initialized(self, result: dict[str, Any] | None, error: BaseException | None) -> None:
         """The outcome of `initialize`."""
@@ -202,7 +202,8 @@ class ConnectionOpening:
             if self._is_worth_a_probe(error):
                 self._send(DISCOVER)
             else:
-                self._fail(cause)
+                pinned = names_stateless(error) and not self._line.settings.may_discover
+                self._fail(_with_mode(cause, "newer") if pinned else cause)
             return
         wire.on_negotiated(welcome.version)
         try:

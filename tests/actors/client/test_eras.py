@@ -171,6 +171,16 @@ async def test_a_pinned_stateless_client_never_sends_initialize_and_its_error_na
         assert set(methods(stage)) == {"server/discover"}
 
 
+async def test_a_handshake_mode_is_named_by_the_error_of_a_server_without_one() -> None:
+    for answer, named in ((refusal(VERSION), True), (refusal("2024-10-07"), False), (PeerError(-32601, "no"), False)):
+        stage = stateless_stage(answers={"initialize": answer})
+        async with playing(stage, ready=False, mode="legacy", park_after=1) as (line, _):
+            with pytest.raises(InitFailed) as failed:
+                await line.ready()
+            assert ('no newer revision: where the server speaks one, write mode="auto"' in str(failed.value)) is named
+            assert methods(stage) == ["initialize"]
+
+
 async def test_an_unknown_mode_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="auto, legacy, 2026-07-28"):
         ClientSettings(mode="2027-01-01")
