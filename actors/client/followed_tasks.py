@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError, PeerError
-from greenroom.protocol.jsonrpc import JsonRpcRequest, is_object
+from greenroom.protocol.jsonrpc import JsonRpcRequest
 from greenroom.protocol.received_results import read_created_task, read_detailed_task
 from greenroom.supervision import (
     ActorError,
@@ -499,8 +499,6 @@ class FollowedTasks:
     def _on_answer(self, task: FollowedTask, key: str, method: str, answer: Any, error: BaseException | None) -> None:
         if task.open.pop(key, None) is None:
             return
-        if error is None and not is_object(answer):
-            error = TypeError(f"the handler returned a {type(answer).__name__} instead of a dict")
         if error is not None:
             del task.asked[key]
             self._fail(task, InputRefused("tools/call" if task.call is None else task.call.method, method, error))

@@ -107,8 +107,6 @@ class InputRounds:
         if asked is None:
             return
         del asked.unanswered[key]
-        if error is None and not is_object(answer):
-            error = TypeError(f"the handler returned a {type(answer).__name__} instead of a dict")
         if error is not None:
             self.drop(entry)
             self._table.end(entry, InputRefused(entry.method, method, error))
@@ -130,7 +128,9 @@ class InputRounds:
 
     def _check(self, entry: PendingRequest, questions: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
         if entry.rounds >= self._most:
-            raise BadAnswer(f"the server asks again and again: {entry.method} has had {self._most} rounds")
+            raise BadAnswer(
+                f"the server asks again and again: {entry.method} has had {self._most} rounds, as many as ClientSettings(max_rounds=…) allows"
+            )
         assert entry.envelope is not None
         check_declared(questions, entry.envelope.capabilities)
 

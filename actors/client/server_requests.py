@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
-from greenroom.protocol.jsonrpc import encode_error, encode_result, id_key
+from greenroom.protocol.jsonrpc import encode_error, encode_result, id_key, is_object
 from greenroom.supervision import ActorError, Exit, current_process, kill, receive, send_after, spawn_link, trap_exit
 
 from .client_handler import ClientHandler, Deferred, begin_asking
@@ -144,7 +144,10 @@ class ServerRequests:
         if not self._drop(server_request):
             return None
         if server_request.tell is not None:
-            server_request.tell({} if answered.result is None else answered.result, answered.error)
+            answer, error = {} if answered.result is None else answered.result, answered.error
+            if error is None and not is_object(answer):
+                error = TypeError(f"the handler returned a {type(answer).__name__} instead of a dict")
+            server_request.tell(answer, error)
             return None
         if answered.error is not None:
             error = answered.error

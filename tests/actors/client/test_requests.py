@@ -347,7 +347,7 @@ async def test_a_wire_that_is_full_refuses_what_was_not_taken() -> None:
         with pytest.raises(RequestLost) as caught:
             await line.request("tools/call", CALL)
         assert not caught.value.maybe_done
-        with pytest.raises(RequestLost):
+        with pytest.raises(RequestLost, match="roots/list_changed"):
             await line.notify("notifications/roots/list_changed")
         stage.wire.full = False
         assert await line.request("ping") == {}
