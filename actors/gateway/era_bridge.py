@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from greenroom.actors.catalogue_entries import may_run_again
 from greenroom.actors.client.task_only_tools import is_task_only
-from greenroom.actors.task_record import RELATED_TASK
 from greenroom.protocol.cache_hints import CACHEABLE
 from greenroom.protocol.dialect import dialect_of
-from greenroom.protocol.envelope import LOG_LEVEL_KEY, SERVER_INFO_KEY
+from greenroom.protocol.envelope import LOG_LEVEL_KEY
 from greenroom.protocol.errors import ErrorCode, McpError
 from greenroom.protocol.extension_ids import is_extension_declared, is_reserved_prefix
 from greenroom.protocol.handler_results import schema_under_result
@@ -105,7 +104,7 @@ def bridged_result(
     bridged = {name: value for name, value in result.items() if name != "resultType"}
     meta: Any = bridged.pop("_meta", None)
     if is_object(meta):
-        kept = {name: value for name, value in meta.items() if name not in (SERVER_INFO_KEY, RELATED_TASK)}
+        kept = {name: value for name, value in meta.items() if name != "progressToken" and not _is_reserved(name)}
         if kept:
             bridged["_meta"] = kept
     if not traits.is_stateless:

@@ -22,8 +22,9 @@ from greenroom.actors.gateway.era_bridge import (
     wanted_level,
 )
 from greenroom.actors.gateway.upstream_calls import refused_question
+from greenroom.actors.task_record import RELATED_TASK
 from greenroom.protocol.dialect import LATEST_DIALECT, OLDEST_DIALECT, STATELESS_DIALECT
-from greenroom.protocol.envelope import LOG_LEVEL_KEY, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY
+from greenroom.protocol.envelope import LOG_LEVEL_KEY, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY
 from greenroom.protocol.errors import McpError
 from greenroom.protocol.methods import TASKS_EXTENSION
 
@@ -76,6 +77,19 @@ def test_trace_context_and_keys_of_others_pass_and_those_of_the_protocol_do_not(
         assert kept == {PROTOCOL_VERSION_KEY: "x", "dev.mcp/k": 2}, "between sessions nothing is changed"
     else:
         assert kept == ({LOG_LEVEL_KEY: "info"} if traits is MODERN else {})
+
+
+@pytest.mark.row("26-M16")
+@pytest.mark.parametrize(
+    ("front", "traits"), [(STATELESS_DIALECT, PLAIN), (STATELESS_DIALECT, MODERN), (LATEST_DIALECT, MODERN)]
+)
+def test_a_result_says_nothing_in_the_name_of_the_protocol(front: Any, traits: Any) -> None:
+    """An upstream could name a subscription, a task or a request of this gateway's client."""
+    meta = {**TRACE, "com.example/k": 1}
+    forged = {SUBSCRIPTION_ID_KEY: 3, RELATED_TASK: {"taskId": "t"}, SERVER_INFO_KEY: {"name": "x"}, "progressToken": 1}
+    found = bridged_result("tools/call", {"content": [], "_meta": {**meta, **forged}}, front, traits)
+    assert found == {"content": [], "_meta": meta}
+    assert "_meta" not in bridged_result("tools/call", {"content": [], "_meta": forged}, front, traits)
 
 
 @pytest.mark.parametrize(
