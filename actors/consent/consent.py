@@ -104,7 +104,7 @@ class ConsentQuestion:
         # Quoted before it is escaped: a quotation mark of the server's must not end the quotation.
         quoted = repr(self.message[:_LONGEST_MESSAGE] + ("…" if len(self.message) > _LONGEST_MESSAGE else ""))
         asks = f"{server} asks the user {visible(quoted)}"
-        return f"{asks} in the reply to {call_text(self.call)}" if self.call is not None else asks
+        return f"{asks} during {call_text(self.call)}" if self.call is not None else asks
 
     @property
     def why(self) -> str:
@@ -182,7 +182,7 @@ class Consent:
         await self._check(question, self._fingerprint(server, definition))
 
     async def elicitation(self, server: str, message: str = "", call: AskingCall | None = None) -> None:
-        """Check a server's question to the user, in the reply to `call`. Raises `ConsentDenied` if it is not allowed."""
+        """Check a server's question to the user, which came during `call`. Raises `ConsentDenied` if it is not allowed."""
         question = ConsentQuestion(server, "", self._decide(server, ""), message=message, call=call)
         await self._check(question, self._fingerprint(server))
 

@@ -61,7 +61,7 @@ class CallbackHandler(ClientHandler):
     rest: ClientHandler = field(default_factory=ClientHandler)
     """Handles requests without a function here, and receives every notification."""
     allowed: Callable[[str, AskingCall | None], Awaitable[None]] | None = None
-    """Called with a question's message, and the call that it came in the reply to. Raises `ConsentDenied` if the server may not ask the user."""
+    """Called with a question's message, and the call during which it came. Raises `ConsentDenied` if the server may not ask the user."""
     extensions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
     """Extensions to declare, with their settings."""
     model_uses_tools: bool = False

@@ -282,7 +282,7 @@ def _print_question(question: OpenQuestion, does: str) -> None:
 
 def _print_call(question: OpenQuestion) -> None:
     if question.call_text:
-        _print_dim(f"in the reply to {question.call_text}")
+        _print_dim(f"during {question.call_text}")
 
 
 def _line(text: str) -> str:

@@ -87,8 +87,8 @@ def test_a_servers_words_stay_in_their_quotation_marks(message: str) -> None:
     call = AskingCall("tools/call", {"name": "send", "arguments": {"to": "Ada"}}, 1)
     question = ConsentQuestion("mail", "", RuleDecision("ask"), message=message, call=call)
     assert question.text.startswith("mail asks the user ")
-    assert question.text.endswith(" in the reply to send(to='Ada')")
-    quoted = question.text.removeprefix("mail asks the user ").removesuffix(" in the reply to send(to='Ada')")
+    assert question.text.endswith(" during send(to='Ada')")
+    quoted = question.text.removeprefix("mail asks the user ").removesuffix(" during send(to='Ada')")
     mark = quoted[0]
     assert mark in "'\""
     assert quoted[-1] == mark
@@ -129,7 +129,7 @@ async def test_a_consent_question_names_the_server_its_words_and_the_call(mode: 
         assert await host.call("mail:send", to="Ada", password="p-123") == "decline"
     assert texts == [
         "mail:send(to='Ada', password=<hidden>)",
-        "mail asks the user 'Your e-mail, please.' in the reply to send(to='Ada', password=<hidden>)",
+        "mail asks the user 'Your e-mail, please.' during send(to='Ada', password=<hidden>)",
         "mail: send(to='Ada', password=<hidden>)",
     ]
 

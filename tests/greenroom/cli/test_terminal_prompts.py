@@ -104,8 +104,8 @@ async def test_a_question_is_shown_with_the_call_that_it_belongs_to(capsys: pyte
         await bridge.form("git", replace(FORM, call=call))
         await bridge.form("git", FORM)
     shown = capsys.readouterr().err
-    assert "git asks: How many?\nin the reply to send\\u001b[2J(to='Ada', password=<hidden>)\n" in shown
-    assert shown.count("in the reply to") == 1
+    assert "git asks: How many?\nduring send\\u001b[2J(to='Ada', password=<hidden>)\n" in shown
+    assert shown.count("during") == 1
 
 
 async def test_what_may_mislead_about_a_page_is_shown_before_the_user_is_asked(
