@@ -135,6 +135,10 @@ class ClientSettings:
         return {name: value for name, value in {**theirs, **own}.items() if value is not None}
 
 
+SETTING_HINTS: Final = {each.name: f"write settings=ClientSettings({each.name}=…)" for each in fields(ClientSettings)}
+"""What to write for a setting that a client or a host was given as an option, for `suggests`."""
+
+
 def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:
     """Capabilities as on the wire: True becomes `{}`, and those that are off are left out (or None with `keep`, to remove one of the handler's)."""
     full: dict[str, Any] = {}

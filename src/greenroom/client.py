@@ -24,7 +24,7 @@ from greenroom.actors.client.connection_line import ConnectionLine, connection_s
 from greenroom.actors.client.errors import Unavailable
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.response_cache import LineCache, cache_of
-from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.client.settings import SETTING_HINTS, ClientSettings
 from greenroom.actors.client.task_only_tools import call_as_task, is_task_only
 from greenroom.actors.offloaded_validation import run_check, run_check_in_thread
 from greenroom.protocol.errors import BadAnswer, ErrorCode, PeerError, ToolError
@@ -390,7 +390,7 @@ async def _follow(call: PendingCall, tell: Callable[[Progress], Any]) -> None:
             _logger.exception("the function for the progress of %s failed", call.name)
 
 
-@suggests("a client")
+@suggests("a client", SETTING_HINTS | {"protocol_version": "write mode=…"})
 class Client(ClientTools):
     """A client of one server."""
 
@@ -419,11 +419,12 @@ class Client(ClientTools):
     ) -> None:
         """`target` is a URL, a `Command(…)` or its words in a list, a `Server`, or a route.
 
-        `auth` is a bearer token, `OAuth(…)`, or another way to sign in; the handshake then waits for the user as well.
+        `auth` is a bearer token, `OAuth(…)`, or another way to sign in; opening then waits for the user as well.
 
         `sampling`, `elicitation`, `url_elicitation` and `roots` answer requests of the server, `on_log`, `on_progress` and `on_notification`
-        receive its notifications, and `handler` gets the rest. `timeout` (of requests), `client_info` and `mode` override those of `settings`.
-        A `patient` client waits for an unreachable server as long as a handshake may take; others raise at the first failed attempt.
+        receive its notifications, and `handler` gets the rest. `timeout` (of requests), `client_info` and `mode` (which protocol is spoken: by
+        default the server is asked) override those of `settings`.
+        A `patient` client waits for an unreachable server for `init_timeout`; others raise at the first failed attempt.
         Lists and resources are kept for as long as the server allows, by each client for itself, or by clients with the same `cache` together.
         """
         given: dict[str, Any] = {} if client_info is None else {"client_info": client_info}

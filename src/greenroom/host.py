@@ -21,9 +21,10 @@ from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
+from greenroom.actors.client.era_verdicts import EraVerdicts
 from greenroom.actors.client.errors import NotReady
 from greenroom.actors.client.response_cache import cache_of
-from greenroom.actors.client.settings import ClientSettings
+from greenroom.actors.client.settings import SETTING_HINTS, ClientSettings
 from greenroom.actors.consent.consent import Consent, ConsentAnswer, ConsentQuestion
 from greenroom.actors.consent.rules import ConsentDenied, Permissions, Rule
 from greenroom.actors.elicitation.bridge import ElicitationBridge, OpenQuestion
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Sequence
 
     from greenroom.actors.client.client_handler import ClientHandler
-    from greenroom.actors.client.era_verdicts import EraVerdicts
     from greenroom.actors.client.interfaces import Line, Progress, ServerNotification
     from greenroom.actors.client.response_cache import ResponseCache
     from greenroom.actors.federation.offering import Part
@@ -119,11 +119,11 @@ def _from_router(
 
 @suggests(
     "a host",
-    {
+    SETTING_HINTS
+    | {
         "permissions": "write consent=Consent(Permissions([…]))",
         "rules": "write consent=Consent(Permissions([…]))",
         "timeout": "write settings=ClientSettings(request_timeout=…)",
-        "mode": "write settings=ClientSettings(mode=…)",
     },
 )
 class Host(HostFiles):
@@ -184,6 +184,8 @@ class Host(HostFiles):
         self._isolation: Isolation = isolation
         check_away(away)
         self._away: Away = away
+        if verdicts is not None and not isinstance(cast("object", verdicts), EraVerdicts):
+            raise ConfigError(f"verdicts are an EraVerdictFile() or EraVerdicts(), not {verdicts!r}")
         self.limiter = None if limits is None else OutputLimiter(limits, Spill())
         """Cuts results for a model; None without limits."""
         if consent is not None:
