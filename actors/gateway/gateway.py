@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from .upstream_subscriptions import Subscriber
 
 _log: Final = logging.getLogger("greenroom.gateway")
+_MOST_BEGUN: Final = 128
+"""Subscriptions of one client that are begun at once: a server bounds the requests of one connection."""
 _MOST_VARIED: Final = 64
 """Views of single clients that are cached; making one again takes milliseconds."""
 
@@ -92,7 +94,7 @@ class Gateway:
         self.client_connections = ClientConnections(host, outside, completed, self._announce_lists, most, idle)
         host.on_departure(self.client_connections.depart)
         self.calls = UpstreamCalls(host, self.client_connections, self.uris, shared, lambda: company.settings.log_level)
-        self.upstream_subscriptions = UpstreamSubscriptions(self._line, self._notify)
+        self.upstream_subscriptions = UpstreamSubscriptions(self._line, self._notify, self.calls.is_shared)
         self.prefix = prefix
         self._outside = outside
         self._beside = beside
@@ -364,9 +366,11 @@ class Gateway:
         def context() -> Context:
             return Context(plain, NO_PEER, Cancellation(), None, {})
 
+        turns = asyncio.Semaphore(_MOST_BEGUN)
+
         async def follow(uri: str, server: str, own: str) -> str | None:
             try:
-                async with asyncio.timeout(self.host.router.patience):
+                async with asyncio.timeout(self.host.router.patience), turns:
                     await self.upstream_subscriptions.begin(listener, uri, server, own, context)
             except (PeerError, ClientError, FederationError, SignInError, TimeoutError) as error:
                 _log.info("a client cannot listen to %s of %s: %s", own, server, error)

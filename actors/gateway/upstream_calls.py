@@ -73,16 +73,20 @@ class UpstreamCalls:
         self._shared = shared
         self._usual_level = usual_level
 
+    def is_shared(self, server: str, ctx: Context) -> bool:
+        """Whether the host's own connection serves this caller."""
+        alone = ctx.principal is None and not ctx.session_id
+        if alone and dialect_of(ctx.protocol_version).is_stateless:
+            alone = wanted_level(ctx.meta) is None and not forwardable_capabilities(ctx.client_capabilities)
+        shared = alone or (self._shared if isinstance(self._shared, bool) else server in self._shared)
+        return shared and not self._host.per_caller(server)
+
     async def connect(self, server: str, ctx: Context) -> tuple[Line, ClientConnection | None]:
         """The connection for this client. Callers that stand alone, and can be asked and told nothing, share the host's own.
 
         Raises `CallerNotSignedIn` where each caller needs its own login: then no connection is shared, whatever `shared` says.
         """
-        alone = ctx.principal is None and not ctx.session_id
-        if alone and dialect_of(ctx.protocol_version).is_stateless:
-            alone = wanted_level(ctx.meta) is None and not forwardable_capabilities(ctx.client_capabilities)
-        shared = alone or (self._shared if isinstance(self._shared, bool) else server in self._shared)
-        if shared and not self._host.per_caller(server):
+        if self.is_shared(server, ctx):
             line = self._host.federation.line(server, quota_key(peer_of(ctx), ctx.session_id))
             if line is None:
                 raise Unavailable(server)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from greenroom.actors.catalogue import quota_key
 from greenroom.actors.client.errors import ClientError, Unavailable
+from greenroom.actors.context import peer_of
 from greenroom.actors.subscriptions import UPDATED
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import (
@@ -27,13 +29,24 @@ from greenroom.supervision import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
 
     from greenroom.actors.client.interfaces import Line
     from greenroom.actors.context import Context
 
 Subscriber: TypeAlias = str | Pid
 """A session's id, or the pid of a listen process."""
+MOST_EACH: Final = 10_000
+"""The most subscriptions of one caller: each takes a process."""
+MOST_SHARED: Final = 900
+"""The most resources of one server that are followed on the connection that callers share: a server bounds them for a connection. One caller
+has at most half of those that the others leave."""
+
+
+class TooManySubscriptions(ClientError):
+    """This caller follows as many resources as it may."""
+
+    reason = "no_room"
 
 
 @dataclass(eq=False, slots=True)
@@ -44,6 +57,9 @@ class _Subscription:
     own: str
     context: Callable[[], Context]
     """Makes the context of its subscriber, which says on whose connection the resource is followed."""
+    caller: Hashable
+    is_shared: bool
+    """Whether it is followed on a connection that callers share."""
     pid: Pid | None = None
     begins: bool = False
 
@@ -51,6 +67,48 @@ class _Subscription:
     def lost(self) -> bool:
         """Whether its process has died."""
         return not self.begins and (self.pid is None or not is_alive(self.pid))
+
+
+class _SharedResources:
+    """The resources of one server that are followed on a connection that callers share."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        """How often each one is followed,"""
+        self._by_caller: dict[Hashable, dict[str, int]] = {}
+        """and how often by each caller."""
+
+    def add(self, own: str, caller: Hashable) -> None:
+        """Count one more follower. Raises `TooManySubscriptions`, unless the resource is followed already."""
+        mine = self._by_caller.get(caller, {})
+        if own not in self.counts:
+            others = len(self.counts) - len(mine)
+            if len(mine) >= max(1, (MOST_SHARED - others) // 2) or len(self.counts) >= MOST_SHARED:
+                why = f"{len(mine)} resources are followed for this caller, and {others} for others, of {MOST_SHARED}"
+                raise TooManySubscriptions(why)
+        _increase(self.counts, own)
+        _increase(self._by_caller.setdefault(caller, mine), own)
+
+    def remove(self, own: str, caller: Hashable) -> None:
+        """Count one follower less."""
+        _decrease(self.counts, own)
+        mine = self._by_caller[caller]
+        _decrease(mine, own)
+        if not mine:
+            del self._by_caller[caller]
+
+
+T = TypeVar("T", bound="Hashable")
+
+
+def _increase(counts: dict[T, int], key: T) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _decrease(counts: dict[T, int], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 @dataclass(eq=False, repr=False)
@@ -61,10 +119,16 @@ class UpstreamSubscriptions:
     """Finds a client's connection to a server."""
     _notify: Callable[[Subscriber, str, dict[str, Any]], bool]
     """Sends a notification to a subscriber. False when it is gone."""
+    _is_shared: Callable[[str, Context], bool]
+    """Whether this caller's connection to a server is one that callers share."""
 
     def __post_init__(self) -> None:
         self._wanted: dict[Subscriber, dict[str, _Subscription]] = {}
         """By subscriber and URI."""
+        self._counts: dict[Hashable, int] = {}
+        """The number of subscriptions of each caller."""
+        self._shared: dict[str, _SharedResources] = {}
+        """What is followed on shared connections, by server."""
         self.supervisor: Ref[TaskSupervisor] | None = None
         """The supervisor of the subscriptions' processes, once there is one."""
 
@@ -77,10 +141,17 @@ class UpstreamSubscriptions:
     async def begin(
         self, subscriber: Subscriber, uri: str, server: str, own: str, context: Callable[[], Context]
     ) -> None:
-        """Subscribe to `uri`, which is `own` at the server. Raises the upstream's error."""
+        """Subscribe to `uri`, which is `own` at the server. Raises the upstream's error, or `TooManySubscriptions`."""
         if self._find(subscriber, uri) is not None:
             return
-        wanted = self._wanted.setdefault(subscriber, {})[uri] = _Subscription(server, own, context)
+        try:
+            ctx = context()
+        except ActorError as error:
+            raise Unavailable(server, error) from error
+        caller = quota_key(peer_of(ctx), ctx.session_id)
+        wanted = _Subscription(server, own, context, caller, self._is_shared(server, ctx))
+        self._count(wanted)
+        self._wanted.setdefault(subscriber, {})[uri] = wanted
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             await self._start(subscriber, uri, wanted, ready)
@@ -95,8 +166,10 @@ class UpstreamSubscriptions:
     def end(self, subscriber: Subscriber, uri: str) -> None:
         """End a subscription; a no-op without one."""
         wanted = self._wanted.get(subscriber, {}).pop(uri, None)
-        if wanted is not None and wanted.pid is not None:
-            exit(wanted.pid, SHUTDOWN)
+        if wanted is not None:
+            self._discount(wanted)
+            if wanted.pid is not None:
+                exit(wanted.pid, SHUTDOWN)
         if not self._wanted.get(subscriber, True):
             del self._wanted[subscriber]
 
@@ -104,6 +177,25 @@ class UpstreamSubscriptions:
         """End all subscriptions of one subscriber."""
         for uri in tuple(self._wanted.get(subscriber, ())):
             self.end(subscriber, uri)
+
+    def _count(self, wanted: _Subscription) -> None:
+        """Count a subscription to its caller's share. Raises `TooManySubscriptions`."""
+        server, own, caller = wanted.server, wanted.own, wanted.caller
+        if self._counts.get(caller, 0) >= MOST_EACH:
+            raise TooManySubscriptions(f"one caller may have {MOST_EACH} subscriptions")
+        if wanted.is_shared:
+            shared = self._shared.get(server) or _SharedResources()
+            shared.add(own, caller)
+            self._shared[server] = shared
+        _increase(self._counts, caller)
+
+    def _discount(self, wanted: _Subscription) -> None:
+        _decrease(self._counts, wanted.caller)
+        if wanted.is_shared:
+            shared = self._shared[wanted.server]
+            shared.remove(wanted.own, wanted.caller)
+            if not shared.counts:
+                del self._shared[wanted.server]
 
     async def sweep(self, lives: Callable[[Subscriber], bool]) -> None:
         """End the subscriptions of subscribers that are gone, and restart processes that have died."""

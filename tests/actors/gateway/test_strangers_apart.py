@@ -6,19 +6,23 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from tests.actors.client.fake_server import SILENCE
 from tests.actors.federation.era_upstreams import EraUpstream
 from tests.actors.tasks.stateless_client import StatelessClient
 
 from greenroom import Server, Settings
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.actors.gateway import upstream_subscriptions
 from greenroom.protocol.envelope import LOG_LEVEL_KEY
+from greenroom.protocol.errors import PeerError
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse
 from greenroom.transports.client.errors import ConnectionLost
 from greenroom.transports.interfaces import Peer
 
-from .recording_upstream import gateway, session_host
-from .test_callers_that_stand_alone import Gate, stranger
+from .bridged_pair import LEGACY, MODERN
+from .recording_upstream import Upstream, client, gateway, session_host
+from .test_callers_that_stand_alone import NOTE, Gate, opened, read, stranger
 
 if TYPE_CHECKING:
     from tests.actors.client.fake_server import StageWire
@@ -103,7 +107,7 @@ async def test_no_stranger_is_asked_in_a_session_that_several_share_since_their_
         assert isinstance(bobs, JsonRpcRequest)
         wire.say(JsonRpcResponse(anns.id, {"contents": []}))
         assert "result" in await ann
-        form = {"message": "Ann, really?", "requestedSchema": {"type": "object", "properties": {}}}
+        form: dict[str, Any] = {"message": "Ann, really?", "requestedSchema": {"type": "object", "properties": {}}}
         wire.say(JsonRpcRequest("late", "elicitation/create", form))
         refused = await wire.hears(lambda message: getattr(message, "id", None) == "late")
         assert isinstance(refused, JsonRpcError)
@@ -128,6 +132,48 @@ async def test_nothing_is_kept_of_a_call_that_was_sent_again_after_a_page() -> N
         (connection,) = mounted.client_connections._connections.values()
         assert not connection.busy
         assert not connection._by_params, "the address of an object that is gone may be that of another call's"
+
+
+@pytest.mark.parametrize("back", [LEGACY, MODERN])
+async def test_one_stranger_leaves_others_room_to_follow_resources(back: str) -> None:
+    """All of them share one connection, and an upstream bounds what it announces on one."""
+    up = Upstream("one")
+    server = gateway(up, mode=back)
+    (mounted,) = server._gateways
+    async with server.started() as company:
+        ann, bob = (StatelessClient(company, Peer("http", address), {}) for address in ("192.0.2.1:1", "192.0.2.2:1"))
+        await ann.result("resources/list")
+        everything = [f"upstream://one/note://{number}/more" for number in range(1000)]
+        anns, followed = await opened(ann, resourceSubscriptions=everything)
+        assert followed["resourceSubscriptions"] == everything[:450]
+        bobs, followed = await opened(bob, resourceSubscriptions=[NOTE, everything[0]])
+        assert followed["resourceSubscriptions"] == [NOTE, everything[0]]
+        up.server.notify_resource_updated("note://one")
+        (told,) = await read(bobs)
+        assert told["params"]["uri"] == NOTE
+        anns.leave()
+        bobs.leave()
+        while len(mounted.upstream_subscriptions):  # noqa: ASYNC110 - the processes end in a moment
+            await asyncio.sleep(0)
+        assert not mounted.upstream_subscriptions._shared
+        assert not mounted.upstream_subscriptions._counts
+
+
+async def test_the_subscriptions_of_one_caller_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_subscriptions, "MOST_EACH", 3)
+    server = gateway(Upstream("one"))
+    async with server.started(), client(server, "ann") as ann, client(server, "bob") as bob:
+        company = server.company
+        listener = StatelessClient(company, Peer("test", principal="ann"), {})
+        uris = [NOTE, *(f"upstream://one/note://{number}/more" for number in range(3))]
+        feed, followed = await opened(listener, resourceSubscriptions=uris)
+        assert followed["resourceSubscriptions"] == uris[:3]
+        with pytest.raises(PeerError) as caught:
+            async with ann.subscribe(NOTE):
+                pass
+        assert caught.value.data == {"server": "one", "reason": "no_room"}
+        async with bob.subscribe(NOTE):
+            feed.leave()
 
 
 def test_as_many_questions_may_be_open_on_a_connection_as_calls_may_wait_for_their_users() -> None:

@@ -82,6 +82,7 @@ async def test_subscriptions_resume_after_their_supervisor_was_away() -> None:
     (mounted,) = server._gateways
     async with WireProbe(server) as probe:
         await probe.request("resources/subscribe", {"uri": NOTE})
+        (session,) = await server.company.peers.all()
         supervisor = mounted.upstream_subscriptions.supervisor
         assert supervisor is not None
         before = supervisor.pid
@@ -90,7 +91,9 @@ async def test_subscriptions_resume_after_their_supervisor_was_away() -> None:
         assert whereis(supervisor.target) is None
         await mounted.sweep(0.0)
         with pytest.raises(Unavailable):
-            await mounted.upstream_subscriptions.begin("another", NOTE, "one", "note://one", lambda: None)  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
+            await mounted.upstream_subscriptions.begin(
+                "another", NOTE, "one", "note://one", lambda: server.session(session.id)
+            )
         while whereis(supervisor.target) is None:  # noqa: ASYNC110 - its supervisor starts it in a moment
             await asyncio.sleep(0)
         assert await probe.wait_for_notifications(UPDATED, within=60.0) == [{"uri": NOTE}]
