@@ -112,7 +112,7 @@ class RequestTable:
         self._followed: dict[str, PendingRequest] = {}
         """Tasks by id whose progress goes to the call that they were made of."""
         self.envelope: OutgoingEnvelope | None = None
-        """What each request says of this client, while the connection is of the stateless era."""
+        """The envelope of each request, while the connection is of the stateless era."""
         self.sure_until = 0.0
         """Until when an error that another era also has is taken for the server's answer, on the loop's clock."""
         self._given_up_on: Pid | None = None
@@ -125,8 +125,11 @@ class RequestTable:
         return len(self.table)
 
     def waiting_on(self, wire: Pid) -> bool:
-        """Whether any request is under way on this wire."""
-        return any(entry.wire == wire and not entry.open_ended for entry in self.table.values())
+        """Whether a request is under way on this wire whose reply counts. Pings, listens and what restores a session are for the present wire, and may wait for ever."""
+        return any(
+            entry.wire == wire and (type(entry) is PendingRequest or entry.deadline is not None)
+            for entry in self.table.values()
+        )
 
     def asked_by(self, question: JsonRpcRequest, wire: ClientWire) -> AskingCall | None:
         """The request that a server's own request of the handshake era belongs to, where that is certain.

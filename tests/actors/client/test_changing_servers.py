@@ -11,7 +11,7 @@ from greenroom.actors.client.client_handler import Deferred
 from greenroom.actors.client.errors import Parked, RequestLost, RequestTimeout, StreamLost
 from greenroom.actors.client.interfaces import Phase
 from greenroom.protocol.errors import PeerError, RequestCancelled
-from greenroom.transports.client.errors import ConnectionLost, HttpError
+from greenroom.transports.client.errors import ConnectionLost, HttpError, SessionGone
 
 from .client_helpers import phase, playing
 from .fake_server import SILENCE, Stage
@@ -215,3 +215,19 @@ async def test_lists_that_are_not_answered_take_no_place_for_ever() -> None:
                 await line.request("tools/call", CALL)
         assert await line.request("resources/list") == {"resources": []}
         assert len(stage.wire.forgotten) == 10
+
+
+async def test_a_replaced_wire_ends_though_the_server_never_answers_what_restores_its_session() -> None:
+    stage = Stage()
+    async with playing(stage, mode="legacy") as (line, _):
+        stage.answers["logging/setLevel"] = {}
+        await line.set_level("error")
+        stage.answers["logging/setLevel"] = SILENCE
+        for generation in (2, 3):
+            stage.answers["tools/call"] = SessionGone(404, "no such session")
+            with pytest.raises(RequestLost):
+                await line.request("tools/call", CALL)
+            await phase(line, Phase.READY, lambda status, wanted=generation: status.generation == wanted)  # type: ignore[misc]
+            stage.answers["tools/call"] = DONE
+            assert await line.request("tools/call", CALL) == DONE
+        assert [wire.ended for wire in stage.wires] == [True, True, False]
