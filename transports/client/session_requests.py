@@ -20,8 +20,9 @@ from .errors import (
     TransportError,
     instance_of,
 )
+from .event_stream import EventStream
 from .interfaces import StreamGap
-from .outgoing_requests import EVENTS, EventStream, OutgoingRequest, RequestPost
+from .outgoing_requests import EVENTS, OutgoingRequest, RequestPost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

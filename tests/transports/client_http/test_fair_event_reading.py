@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, MessageLimits
-from greenroom.transports.client import outgoing_requests
+from greenroom.transports.client import event_stream
 from greenroom.transports.client.errors import NotMcp
+from greenroom.transports.client.event_stream import EventStream
 from greenroom.transports.client.http_route import HttpRoute, SseRoute
 from greenroom.transports.client.http_settings import HttpSettings
 from greenroom.transports.client.http_wire import HttpWire
 from greenroom.transports.client.interfaces import Inbound, InvalidMessage
-from greenroom.transports.client.outgoing_requests import EventStream
 
 from .scripted_server import ReceivedRequest, answer, event, scripted_server
 from .wire_and_server import wire_and_server
@@ -36,12 +36,12 @@ def notes(count: int) -> bytes:
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing_requests, "READ_TURN", -1.0)  # each event takes longer than a turn
+    monkeypatch.setattr(event_stream, "READ_TURN", -1.0)  # each event takes longer than a turn
 
 
 @pytest.fixture
 def long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing_requests, "READ_TURN", 1000.0)
+    monkeypatch.setattr(event_stream, "READ_TURN", 1000.0)
 
 
 @pytest.mark.usefixtures("short_turns")
@@ -216,7 +216,7 @@ async def test_a_server_that_reads_no_answers_is_not_read_further(monkeypatch: p
 
 
 async def test_an_inbound_mail_contains_the_messages_of_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outgoing_requests, "READ_TURN", 1000.0)
+    monkeypatch.setattr(event_stream, "READ_TURN", 1000.0)
 
     async def asks(received: ReceivedRequest) -> None:
         await received.stream(event(PING) * 24)

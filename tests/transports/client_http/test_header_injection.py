@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from greenroom import ConfigError
 from greenroom.protocol.jsonrpc import LIMITS
+from greenroom.transports.client.event_stream import EventStream
 from greenroom.transports.client.http_connection_pool import HttpConnectionPool
 from greenroom.transports.client.http_route import HttpRoute
 from greenroom.transports.client.http_wire import is_valid_session_id, request_headers
-from greenroom.transports.client.outgoing_requests import EventStream
 from greenroom.transports.http_request import checked_header
 
 URL = "http://127.0.0.1:1/mcp"
