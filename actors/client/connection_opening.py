@@ -92,7 +92,7 @@ class ConnectionOpening:
         self._asked: list[str] = []
         """The methods that the present attempt has sent."""
         self._refusal = ""
-        """What came instead of a discovery."""
+        """The answer that came instead of a discovery."""
 
     def check(self) -> None:
         """Raise `LocalProtocolError` for settings that cannot be encoded, instead of at each attempt."""

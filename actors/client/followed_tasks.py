@@ -86,7 +86,7 @@ class TaskReport(NamedTuple):
 
 
 class FollowedTask:
-    """What is known of one task, and the requests that wait for its end."""
+    """The record of one task, and the requests that wait for its end."""
 
     __slots__ = (
         "_began",

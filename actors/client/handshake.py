@@ -80,7 +80,7 @@ _SHOWN_VERSIONS: Final = 5
 
 
 class Discovery(NamedTuple):
-    """What the outcome of `server/discover` says: the server's welcome; or the error, and whether a handshake may work."""
+    """The outcome of `server/discover`: the server's welcome; or the error, and whether a handshake may work."""
 
     welcome: ServerWelcome | None
     error: Exception | None = None

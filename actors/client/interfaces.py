@@ -51,7 +51,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class ServerWelcome:
-    """What the server says of itself, in a handshake or by `server/discover`: its version, capabilities, name and instructions."""
+    """The server's description of itself, in a handshake or by `server/discover`: its version, capabilities, name and instructions."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -150,7 +150,7 @@ class Line(Protocol):
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """What the server has said of itself when the connection was last opened; None before."""
+        """The server's description of itself from the last opening of the connection; None before."""
         ...
 
     def begin(  # noqa: PLR0913 - the options of a request

@@ -5,7 +5,7 @@ the server's acknowledgement. A process of its own, linked to the connection, de
 withdrawn, its crash is reported, and a successor listens again after a pause. Each time that changes may have been missed, the readers get a gap.
 
 A changed wish opens a new listen. The former one is heard for a moment longer: over HTTP each has a connection of its own, and an announcement may be on its
-way when the acknowledgement of the new one arrives. What both announce is told once.
+way when the acknowledgement of the new one arrives. A change that both announce is told once.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ListenWish:
         return wire
 
     def declared_part(self, capabilities: Mapping[str, Any]) -> ListenWish:
-        """What the server says that it announces."""
+        """The part that the server declares."""
         extensions = capabilities.get("extensions")
         has_tasks = is_object(extensions) and is_object(extensions.get(TASKS_EXTENSION))
         return ListenWish(
@@ -137,7 +137,7 @@ class ListenWish:
         )
 
     def honoured_part(self, acknowledged: object) -> ListenWish:
-        """What the server's acknowledgement says that it honours, whatever else that contains."""
+        """The part that the server's acknowledgement grants, whatever else that contains."""
         if not is_object(acknowledged):
             return ListenWish()
         return ListenWish(
@@ -167,7 +167,7 @@ class ListenRequest(InternalRequest):
     open_ended = True
     waits = False
     honoured: ListenWish | None = None
-    """What the server honours; None before its acknowledgement."""
+    """The part that the server honours; None before its acknowledgement."""
     begun_at = 0.0
     """When it was sent; later when it was acknowledged, and then when its successor was."""
 
@@ -204,7 +204,7 @@ class ListenDue(NamedTuple):
 
 
 class Listening:
-    """What a connection listens to. In the handshake era it does nothing."""
+    """The listens of one connection. In the handshake era it does nothing."""
 
     def __init__(
         self,
@@ -233,12 +233,12 @@ class Listening:
         self._subscribers: dict[PendingRequest, None] = {}
         """Subscriptions that wait for an acknowledgement."""
         self._refused: dict[ListenWish, BaseException] = {}
-        """What the server has refused on this connection."""
+        """The wishes that the server has refused on this connection, with its errors."""
         self._unknown: BaseException | None = None
         """The error of a server that has no such method."""
         self._is_reported = False
         self._missing: frozenset[str] = frozenset()
-        """What the last acknowledgement left out, which was reported."""
+        """The notifications and resources that the last acknowledgement left out, which was reported."""
         self._may_have_missed = False
         self._failures = 0
         self._resume_at = 0.0
@@ -252,7 +252,7 @@ class Listening:
     # --- what is wanted
 
     def wish(self) -> ListenWish | None:
-        """What is wanted and declared; None while the connection is not ready, or belongs to the handshake era."""
+        """The changes that are wanted and declared; None while the connection is not ready, or belongs to the handshake era."""
         line = self._line
         welcome = line.welcome
         if self._requests.wire is None or welcome is None or not welcome.is_stateless:
@@ -269,7 +269,7 @@ class Listening:
         return wanted.declared_part(welcome.capabilities)
 
     def wake(self) -> None:
-        """What is wanted may have changed. Changes of one turn of the loop are looked at once."""
+        """The wish may have changed. Changes of one turn of the loop are looked at once."""
         if self.process is not None:
             self._changed.wake()
         elif not self._starting and self.wish():

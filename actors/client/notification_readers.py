@@ -45,7 +45,7 @@ class NotificationReaders:
         self.on_gap: Callable[[], object] | None = None
         """Called when notifications may have been lost, before readers are told."""
         self.listening: Listening | None = None
-        """What the connection listens to, while its process runs."""
+        """The listens of the connection, while its process runs."""
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Add a notification to the queues of its readers."""

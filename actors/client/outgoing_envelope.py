@@ -39,7 +39,7 @@ def stateless_capabilities(
 
 
 class OutgoingEnvelope:
-    """What each request says about this client. Everything that does not change is encoded once."""
+    """The description of this client in each request. Everything that does not change is encoded once."""
 
     def __init__(self, client_info: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:
         """Raises `LocalProtocolError` for a value that cannot be written."""
@@ -85,7 +85,7 @@ class OutgoingEnvelope:
 
 
 class ToolHeaders:
-    """What the headers of tool calls repeat, as the listed tools want it; and the tools whose annotations are invalid.
+    """The headers that calls of the listed tools need, and the tools whose annotations are invalid.
 
     A server that lists ever new names makes the oldest ones forgotten.
     """

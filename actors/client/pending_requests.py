@@ -84,7 +84,7 @@ class PendingRequest:
     doubted: tuple[Exception, bool] | None = None
     """An error that looked like one of a server of the other era, and whether the request stood alone. It is the outcome if the server is of the same era still."""
     envelope: OutgoingEnvelope | None = None
-    """What the request said of this client when it was sent last, if it stood alone: a reply is read by the era of its request, and not of the connection."""
+    """The envelope with which the request was sent last, if it stood alone: a reply is read by the era of its request, and not of the connection."""
     judge: Callable[[dict[str, Any] | None, BaseException | None], Outcome] | None = None
     """Called with the outcome of a request whose result may be kept; returns the outcome for its caller."""
     resends = 0

@@ -72,12 +72,12 @@ _UNREACHABLE: Final = (ConnectFailed, ConnectionLost, ProcessDied, SilentTooLong
 
 
 class CacheKey(NamedTuple):
-    """What a result belongs to. The result of one key is never given to a request with another one."""
+    """The identity of a result, which is never given to a request with another key."""
 
     endpoint: Hashable
     """The server."""
     declared: bytes
-    """What its client declares in each request: a server may answer by that."""
+    """The capabilities that its client declares in each request: a server may answer by them."""
     method: str
     param: str | None
     """The URI of a read, or the cursor of a page; None for the first page."""
@@ -110,7 +110,7 @@ def is_unreachable(error: BaseException | None) -> bool:
 
 
 class _Subject:
-    """What one piece of news is about: the pages of a list, or a resource, from one piece of news to the next.
+    """The subject of one piece of news: the pages of a list, or a resource, from one piece of news to the next.
 
     Entries and requests under way refer to it, and nothing else does: it is gone with the last of them.
     """
@@ -169,7 +169,7 @@ class CachedResult:
 
 
 class _Share:
-    """What is kept for one owner, oldest first."""
+    """The results that are kept for one owner, oldest first."""
 
     __slots__ = ("size", "slots")
 
@@ -320,7 +320,7 @@ class ResponseCache:
             self._drop(next(iter(fullest.slots)))
 
     def stale(self, fetch: CacheFetch, now: float) -> dict[str, Any] | None:
-        """What is kept for a request that failed, also when its time is over, but for no longer than `stale_seconds`."""
+        """The kept result for a request that failed, also when its time is over, but for no longer than `stale_seconds`."""
         for slot in _slots(fetch.key, fetch.authorization):
             entry = self._entries.get(slot)
             if entry is not None and now < entry.fresh_until + self.stale_seconds:
@@ -423,7 +423,7 @@ class LineCache:
         self.cache = cache
         self.server = (endpoint_of(route) or line) if server is None else server
         self.declared = b""
-        """What its requests declare, encoded."""
+        """The capabilities that its requests declare, encoded."""
         self.has_headers = is_http(route)
         """Whether calls of listed tools repeat arguments in headers."""
         self._route = route

@@ -102,7 +102,7 @@ def _task_id(begun: Mapping[str, Any] | None) -> str | None:
 
 
 class _TaskReports:
-    """What a server says of a task on its way, for one caller: a block that ends with the task."""
+    """The progress and the status messages of a task, for one caller: a block that ends with the task."""
 
     def __init__(self, line: Line, tell: Callable[[Progress], object]) -> None:
         self._tell = tell

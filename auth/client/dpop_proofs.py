@@ -53,7 +53,7 @@ class ProofKey:
         assert members is not None
         self._header = {"typ": "dpop+jwt", "jwk": members}
         self.thumbprint = thumbprint(members)
-        """What tokens name as `cnf.jkt`."""
+        """The thumbprint that tokens name as `cnf.jkt`."""
 
     def __repr__(self) -> str:
         return "ProofKey()"

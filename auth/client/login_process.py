@@ -98,7 +98,7 @@ class LoginCredentials:
 
     @property
     def authorization(self) -> Hashable:
-        """What stands for the present token where it is compared; None before the login was loaded."""
+        """A digest of the present token, to compare; None before the login was loaded."""
         view = self._view
         return digest_of("" if view.record is None else view.record.access_token) if view.is_loaded else None
 
@@ -499,7 +499,7 @@ class LoginProcess(GenServer):
 
 
 def _challenged_binding(challenges: Sequence[AuthChallenge]) -> DpopUse | None:
-    """What the challenges of a 401 say about tokens that are bound to a key; None if they say nothing about tokens."""
+    """The use of bound tokens that the challenges of a 401 ask for; None if they say nothing about tokens."""
     schemes = {each.scheme for each in challenges}
     if not schemes:
         return None

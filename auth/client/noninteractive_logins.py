@@ -212,7 +212,7 @@ class _WorkloadLogin(_TokenEndpointLogin[ClientCredentials]):
 
 
 def _error_name(error: Exception) -> str:
-    """What may be told of an error of the program's own function: the operating system's text and file names contain no secret."""
+    """The part of an error of the program's own function that may be told: the operating system's text and file names contain no secret."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     return type(error).__name__

@@ -78,7 +78,7 @@ class ClientMethods:
 
     @property
     def welcome(self) -> ServerWelcome:
-        """What the server said of itself when the connection was last opened. Raises `NotReady` before."""
+        """The server's description of itself from the last opening of the connection. Raises `NotReady` before."""
         found = self.line.welcome
         if found is None:
             raise NotReady(f"{self.line.name} is not connected yet: open the client first, with `async with client:`")

@@ -185,7 +185,7 @@ def extensions_of(route: Route) -> Sequence[str]:
 
 
 def digest_of(*texts: str) -> bytes:
-    """What stands for these texts, some of which are secrets, where they are compared."""
+    """A digest of these texts, some of which are secrets, to compare."""
     return blake2b(encode(texts), digest_size=16).digest()
 
 
@@ -236,7 +236,7 @@ class FixedHeaders:
 
     @property
     def authorization(self) -> Hashable:
-        """What stands for these headers where they are compared."""
+        """A digest of these headers, to compare."""
         headers = self._headers
         return digest_of(*(text for header in sorted(headers.items()) for text in header)) if headers else b""
 
