@@ -11,12 +11,19 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.catalogue import quota_key
-from greenroom.actors.client.errors import ClientClosed, ClientError, InputRefused, RequestLost, Unavailable
+from greenroom.actors.client.errors import (
+    ClientClosed,
+    ClientError,
+    InputRefused,
+    RequestLost,
+    Unavailable,
+    Unsupported,
+)
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.task_only_tools import call_as_task
 from greenroom.actors.consent.rules import ConsentDenied
 from greenroom.actors.context import peer_of
-from greenroom.actors.federation.federation_errors import FederationError
+from greenroom.actors.federation.federation_errors import FederationError, UpstreamBusy
 from greenroom.actors.task_record import TaskUpdate
 from greenroom.auth.client.auth_option import CallerNotSignedIn
 from greenroom.auth.errors import SignInError
@@ -375,10 +382,13 @@ def upstream_error(server: str, error: ClientError | FederationError | SignInErr
         data["cause"] = reason
     if isinstance(error, RequestLost):
         data["maybeDone"] = error.maybe_done
+    elif isinstance(error, Unavailable | Unsupported | UpstreamBusy):
+        data["maybeDone"] = False  # nothing was sent
     retry_in = getattr(error, "retry_in", None)
     if isinstance(retry_in, int | float):
         data["retryIn"] = round(float(retry_in), 3)
-    return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} has not answered: {error.reason}", data)
+    what = f"cannot do this: {error}" if isinstance(error, Unsupported) else f"has not answered: {error.reason}"
+    return McpError(ErrorCode.INTERNAL_ERROR, f"The upstream server {server!r} {what}", data)
 
 
 def refused_question(server: str, error: InputRefused) -> McpError:

@@ -138,7 +138,7 @@ def test_consent_for_a_replaced_server_does_not_hold_for_its_successor() -> None
         async with client(server) as peer:
             with pytest.raises(PeerError) as caught:
                 await peer.call("one__remember", what="x")
-            assert caught.value.data == {"server": "one", "reason": "unavailable"}
+            assert caught.value.data == {"server": "one", "reason": "unavailable", "maybeDone": False}
             assert up.memory == {}
             assert await peer.call("one__remember", what="x") == "nothing"
 

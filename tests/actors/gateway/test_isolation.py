@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom import Server
+from greenroom.actors.client.errors import (
+    ClientClosed,
+    ClientError,
+    Parked,
+    RequestTimeout,
+    StreamLost,
+    Unavailable,
+    Unsupported,
+)
 from greenroom.actors.client.interfaces import Phase
+from greenroom.actors.federation.federation_errors import UpstreamBusy
 from greenroom.actors.gateway.gateway import GatewayProcess
+from greenroom.actors.gateway.upstream_calls import upstream_error
 from greenroom.errors import ConfigError
 from greenroom.protocol.errors import PeerError, RequestCancelled
 from greenroom.supervision import kill, wait_down, whereis, which_children
+from greenroom.transports.client.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +33,34 @@ if TYPE_CHECKING:
     from greenroom.client import PendingCall
 
 from .recording_upstream import FRAGILE, UNREACHABLE, Upstream, client, gateway, run, session_host
+
+# --- the error for a client
+
+
+@pytest.mark.parametrize(
+    ("error", "maybe", "text"),
+    [
+        (Unavailable("one"), False, "has not answered: unavailable"),
+        (Parked("one"), False, "has not answered: parked"),
+        (UpstreamBusy("one", 8), False, "has not answered: busy"),
+        (StreamLost("tools/call", ConnectionLost("gone")), True, "has not answered: stream_lost"),
+        (RequestTimeout("tools/call", 5.0), None, "has not answered: timeout"),
+        (ClientClosed("one was removed"), None, "has not answered: closed"),
+        (
+            Unsupported("resources/subscribe", "resources.subscribe"),
+            False,
+            "cannot do this: the server does not declare resources.subscribe, which resources/subscribe needs",
+        ),
+    ],
+)
+def test_the_error_of_an_upstream_says_whether_anything_was_sent(
+    error: ClientError, *, maybe: bool | None, text: str
+) -> None:
+    said = upstream_error("one", error)
+    assert said.message == f"The upstream server 'one' {text}"
+    assert said.data is not None
+    assert said.data.get("maybeDone") is maybe
+
 
 # --- session state
 

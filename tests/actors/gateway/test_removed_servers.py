@@ -187,4 +187,9 @@ async def test_a_clients_own_connection_that_never_becomes_ready_is_waited_for_a
         with pytest.raises(PeerError) as caught:
             await peer.call("up__hello")
         assert loop.time() - began == pytest.approx(20.0, abs=0.1)
-        assert caught.value.data == {"server": "up", "reason": "unavailable", "cause": "init_timeout"}
+        assert caught.value.data == {
+            "server": "up",
+            "reason": "unavailable",
+            "cause": "init_timeout",
+            "maybeDone": False,
+        }

@@ -132,6 +132,8 @@ def test_a_peers_error_is_read_back_as_it_was_written() -> None:
         (not_executed("too_many_requests"), False),
         ({"maybe_done": False}, False),
         ({"maybe_done": True}, True),
+        ({"server": "notes", "reason": "parked", "maybeDone": False}, False),
+        ({"server": "notes", "reason": "lost", "maybeDone": True}, True),
         ({"maybe_done": 0}, True),
         ({"reason": "too_many_requests"}, True),
         ([False], True),
