@@ -120,7 +120,7 @@ def _environment() -> Iterator[str]:
         [
             f"`{CONNECT_VARIABLE}`",
             f"`{FALLBACKS[CONNECT_VARIABLE]}`",
-            "seconds for a server's start and handshake",
+            "seconds for a server's start, and for opening the connection",
             f"{plain.connect:g}",
         ],
         [

@@ -418,7 +418,7 @@ BUDGET: Final = TableType(
 TIMEOUTS: Final = TableType(
     {
         "connect": ConfigField(
-            SECONDS, _duration("its start and the handshake may take"), "`GREENROOM_MCP_TIMEOUT`, or 30"
+            SECONDS, _duration("its start and opening the connection may take"), "`GREENROOM_MCP_TIMEOUT`, or 30"
         ),
         "tool": ConfigField(SECONDS, _duration("a call of a tool may take"), "`GREENROOM_MCP_TOOL_TIMEOUT`, or 60"),
         "request": ConfigField(SECONDS, _duration("any other request may take"), "30"),
@@ -585,8 +585,8 @@ SERVER: Final = TableType(
         "oauth_config": ConfigField(OAUTH_CONFIG, "The registration of this program with an authorization server."),
         "mode": ConfigField(
             ChoiceType(("auto", "legacy", STATELESS_DIALECT.version, *HANDSHAKE_VERSIONS)),
-            "The protocol: `auto` asks the server which it speaks, `legacy` begins with the handshake of older revisions, "
-            "and a revision is spoken, or asked for in the handshake.",
+            "The protocol: `auto` asks the server which it speaks, `legacy` begins with the handshake of older revisions. "
+            f"With {STATELESS_DIALECT.version} no other revision is spoken; an older one is asked for in the handshake.",
             "auto",
         ),
         "isolation": ConfigField(
