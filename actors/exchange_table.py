@@ -129,7 +129,7 @@ class _RoundInput:
 
 
 class Reached(NamedTuple):
-    """What a request reaches."""
+    """The parts of the server that a request reaches."""
 
     entries: Sequence[Any]
     """Those of the catalogue."""

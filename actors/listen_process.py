@@ -70,7 +70,7 @@ ENDED: Final = Shutdown("the client has stopped listening")
 
 
 class HonouredFilter:
-    """What is announced on one feed: the part of the client's wish that this server can honour."""
+    """The announcements on one feed: the part of the client's wish that this server can honour."""
 
     __slots__ = ("lists", "task_ids", "uris")
 

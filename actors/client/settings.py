@@ -136,7 +136,7 @@ class ClientSettings:
 
 
 SETTING_HINTS: Final = {each.name: f"write settings=ClientSettings({each.name}=…)" for each in fields(ClientSettings)}
-"""What to write for a setting that a client or a host was given as an option, for `suggests`."""
+"""The text to write for a setting that a client or a host was given as an option, for `suggests`."""
 
 
 def expand(short: Mapping[str, Any], *, keep: bool = False) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class _ParsedPattern(NamedTuple):
     server: str
     tool: str = ""
     about: Literal["", "Elicit", "Skill"] = ""
-    """What it is about other than tools: questions to the user, or skills."""
+    """Its subject other than tools: questions to the user, or skills."""
     claude: str = ""
     """The whole pattern, if it is a name of Claude Code's."""
 

@@ -450,7 +450,7 @@ class FederatedLine:
 
     @property
     def welcome(self) -> ServerWelcome | None:
-        """What the server said of itself when the connection was last opened."""
+        """The server's description of itself from the last opening of the connection."""
         upstream = self._upstream
         return None if upstream is None else upstream.line.welcome
 

@@ -185,7 +185,7 @@ class Upstream:
 
     @property
     def tool_headers(self) -> ToolHeaders | None:
-        """What the headers of calls of listed tools repeat; None for another kind of client."""
+        """The headers that calls of listed tools need; None for another kind of client."""
         return self.line.tool_headers if isinstance(self.line, ConnectionLine) else None
 
     def _next_attempt(self, state: UpstreamState) -> float | None:

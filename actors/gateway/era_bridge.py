@@ -1,4 +1,4 @@
-"""What becomes of requests, results, errors and list entries between a client of one era and an upstream of another: pure functions.
+"""The translation of requests, results, errors and list entries between a client of one era and an upstream of another: pure functions.
 
 Nothing is changed between a client and an upstream of the handshake era. A request that stands alone says much about its sender in `_meta`, which the
 gateway replaces; its results say for how long they may be kept; and each era has errors and structured results that the other does not know.
@@ -34,7 +34,7 @@ Tasks: TypeAlias = Literal["none", "session", "extension"]
 
 
 class UpstreamTraits(NamedTuple):
-    """What an upstream's revision and capabilities say about how its calls are to be bridged."""
+    """The way in which an upstream's calls are bridged, by its revision and capabilities."""
 
     is_stateless: bool = False
     tasks: Tasks = "none"

@@ -128,7 +128,7 @@ class UpstreamSubscriptions:
         self._counts: dict[Hashable, int] = {}
         """The number of subscriptions of each caller."""
         self._shared: dict[str, _SharedResources] = {}
-        """What is followed on shared connections, by server."""
+        """The resources that are followed on shared connections, by server."""
         self.supervisor: Ref[TaskSupervisor] | None = None
         """The supervisor of the subscriptions' processes, once there is one."""
 

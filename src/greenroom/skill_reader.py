@@ -96,7 +96,7 @@ class SkillEntry:
 
     @property
     def description(self) -> str:
-        """What the skill does, and when to use it, in its author's words."""
+        """The purpose of the skill, and when to use it, in its author's words."""
         return str(self.frontmatter["description"])
 
     @property

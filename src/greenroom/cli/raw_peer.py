@@ -488,7 +488,7 @@ class CommandExchange:
         self.reply = RawReply()
         self.is_closed = False
         self.late: list[Json] = []
-        """What came after the request was cancelled."""
+        """The messages that came after the request was cancelled."""
         self.request = request
         self._peer = peer
         self._arrived: asyncio.Queue[Json | None] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""What every check of `greenroom check --era modern` uses: the table of checks, the server under test with what it offers, and verdicts.
+"""The common parts of the checks of `greenroom check --era modern`: the table of checks, the server under test with what it offers, and verdicts.
 
 A check calls no tool of the server except those of the contract below, whose names begin with `check_` or `test_`: lists, reads, prompts and completions are
 safe by nature, and tools of unknown effect are only called by names that no tool has. The contract, each part of it optional:

@@ -328,7 +328,7 @@ _PROBLEMS: Final[Mapping[str, str]] = {
 
 
 class RequestState(Struct, frozen=True, kw_only=True, array_like=True):
-    """What a server has its client keep between two rounds of a call."""
+    """The state that a server has its client keep between two rounds of a call."""
 
     expires: float
     """Unix time."""

@@ -56,7 +56,7 @@ class InitializeParams(BaseParams):
 
 
 class ListenFilter(Struct, rename="camel"):
-    """What a listening client wants to be told: changed lists, and updates of these resources and tasks."""
+    """The wish of a listening client: changed lists, and updates of these resources and tasks."""
 
     tools_list_changed: bool = False
     prompts_list_changed: bool = False
