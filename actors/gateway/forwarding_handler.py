@@ -65,6 +65,10 @@ class ForwardingHandler(ClientHandler):
         """The capabilities of the client that the connection was opened for."""
         return self._capabilities
 
+    def wants_logs(self) -> bool:
+        """False: each request names the level that its own client asks for, if any."""
+        return False
+
     async def handle_request(self, method: str, params: dict[str, Any]) -> Any:
         """Forward the question to the client."""
         if method not in QUESTION_METHODS:

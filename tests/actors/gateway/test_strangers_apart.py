@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.actors.client.fake_server import SILENCE
 from tests.actors.federation.era_upstreams import EraUpstream
-from tests.actors.tasks.stateless_client import StatelessClient
+from tests.actors.tasks.stateless_client import ABLE, StatelessClient
 
 from greenroom import Server, Settings
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
@@ -132,6 +132,21 @@ async def test_nothing_is_kept_of_a_call_that_was_sent_again_after_a_page() -> N
         (connection,) = mounted.client_connections._connections.values()
         assert not connection.busy
         assert not connection._by_params, "the address of an object that is gone may be that of another call's"
+
+
+@pytest.mark.row("26-M16")
+@pytest.mark.parametrize("principal", [None, "ann"])
+async def test_an_upstream_is_asked_for_messages_only_by_calls_whose_caller_asks_for_them(
+    principal: str | None,
+) -> None:
+    stage = EraUpstream("echo")
+    async with front_of(stage).started() as company:
+        caller = StatelessClient(company, Peer("http", principal=principal), ABLE)
+        await caller.result("tools/list")
+        for meta in ({}, {LOG_LEVEL_KEY: "error"}, {}):
+            await caller.result("tools/call", name="one__echo", arguments={}, _meta=meta)
+        said = [request.params["_meta"].get(LOG_LEVEL_KEY) for request in stage.asked("tools/call")]
+        assert sorted(said, key=str) == [None, None, "error"]
 
 
 @pytest.mark.parametrize("back", [LEGACY, MODERN])
