@@ -178,9 +178,11 @@ def check_url_elicitation(job: Job, error: McpError) -> McpError:
     able = is_declared(facts.client_capabilities, "elicitation.url") or not facts.client_info
     if not able or not facts.dialect.has_url_error:
         problem = (
-            f"{job.method} needs the capability 'elicitation.url', which the client has not declared: {error.message}"
+            "needs the capability 'elicitation.url', which the client has not declared"
+            if not facts.dialect.is_stateless
+            else f"needs a page to be opened first, and revision {facts.version} has no error that says which"
         )
-        return unsupported_error(problem)
+        return unsupported_error(f"{job.method} {problem}: {error.message}")
     job.services.expect_elicitations(
         facts.session_id, job.key if job.task is None else None, [each.id for each in error.elicitations]
     )

@@ -11,11 +11,13 @@ from tests.actors.session.session_client import messages_in, read, turns
 
 from greenroom import (
     Accepted,
+    Client,
     Context,
     Declined,
     Dismissed,
     McpError,
     PeerError,
+    Server,
     UrlElicitation,
     UrlElicitationRequired,
 )
@@ -395,3 +397,17 @@ async def test_a_call_that_is_cancelled_while_it_asks_has_not_crashed(caplog: py
         await probe.wait_for_notifications("notifications/cancelled")
         await turns(100)
     assert "crash" not in caplog.text
+
+
+async def test_a_page_to_visit_first_is_no_error_of_a_revision_without_sessions() -> None:
+    server = Server("box-office")
+
+    @server.tool
+    async def enter() -> str:
+        raise UrlElicitationRequired(UrlElicitation("Pay first.", URL))
+
+    async with Client(server, mode="2026-07-28", url_elicitation=lambda page: page.accept()) as client:
+        with pytest.raises(PeerError) as refused:
+            await client.call("enter")
+        assert refused.value.code == -32600
+        assert "revision 2026-07-28 has no error that says which" in refused.value.message
