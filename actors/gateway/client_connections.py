@@ -119,6 +119,8 @@ class ClientConnection:
         self.fetching: asyncio.Task[None] | None = None
         self.sessions: dict[str, None] = {}
         """The sessions that have used it."""
+        self.waiting = 0
+        """How many calls wait until it is ready."""
         self._numbers = count()
         self._calls: dict[int, Context] = {}
         self._params: dict[int, Mapping[str, Any]] = {}
@@ -140,8 +142,8 @@ class ClientConnection:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is under way."""
-        return bool(self._calls)
+        """Whether a call is under way, or waits for the connection."""
+        return bool(self._calls) or self.waiting > 0
 
     @property
     def is_free(self) -> bool:
@@ -355,7 +357,11 @@ class ClientConnections:
         connection.sessions[ctx.session_id] = None
         if key.number:
             connection.call_level = None if level is None else LOG_LEVELS.index(level)
-        await self._usable(connection)
+        connection.waiting += 1
+        try:
+            await self._usable(connection)
+        finally:
+            connection.waiting -= 1
         return connection
 
     def release(self, connection: ClientConnection) -> None:

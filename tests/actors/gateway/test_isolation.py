@@ -127,6 +127,37 @@ def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
     run(main)
 
 
+def test_a_connection_that_a_call_waits_for_makes_no_room() -> None:
+    async def main() -> None:
+        up = Upstream("one")
+        server = gateway(up, most=2)
+        async with (
+            server.started(),
+            client(server, "ann") as ann,
+            client(server, "bob") as bob,
+            client(server, "eve") as eve,
+        ):
+            await ann.call("one__remember", what="ann's")
+            connections = client_connections_of(server)
+            usable, arrived, go_on = connections._usable, asyncio.Event(), asyncio.Event()
+
+            async def slow(connection: Any) -> None:
+                if connection.owner == ("principal", "ann"):
+                    arrived.set()
+                    await go_on.wait()
+                await usable(connection)
+
+            connections._usable = slow
+            waiting = ann.start_tool("one__remember", {"what": "again"})
+            await arrived.wait()
+            await bob.call("one__remember", what="bob's")
+            assert await eve.call("one__add", a=1, b=2) == 3, "there is room where no call waits"
+            go_on.set()
+            assert (await waiting.result()).text == "ann's"
+
+    run(main)
+
+
 def test_each_principal_has_at_most_half_of_the_connections() -> None:
     """It makes room for its next one among its own; with all of them in use it is refused, and another goes on."""
 

@@ -115,9 +115,9 @@ async def test_each_caller_is_asked_and_answered_for_itself_nothing_is_done_twic
         for each in chance.sample(visits, CALLS // 4):
             each.cancel()
         found = await asyncio.gather(*visits, return_exceptions=True)
-        for each in found:
-            if isinstance(each, Exception):
-                raise each
+        for outcome in found:
+            if isinstance(outcome, Exception):
+                raise outcome
         assert True in found
         assert set(up.done.values()) == {1}
         await asyncio.sleep(40.0)
