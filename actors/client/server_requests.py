@@ -144,7 +144,8 @@ class ServerRequests:
         if not self._drop(server_request):
             return None
         if server_request.tell is not None:
-            answer, error = {} if answered.result is None else answered.result, answered.error
+            answer: Any = {} if answered.result is None else answered.result
+            error = answered.error
             if error is None and not is_object(answer):
                 error = TypeError(f"the handler returned a {type(answer).__name__} instead of a dict")
             server_request.tell(answer, error)

@@ -105,10 +105,10 @@ class PeerError(McpError):
     @property
     def maybe_done(self) -> bool:
         """Whether the request may have been executed. False only if the error's data says that it was not: then a retry is safe."""
-        said: dict[str, Any] = cast("dict[str, Any]", self.data) if isinstance(self.data, dict) else {}
-        return (
-            said.get("maybe_done") is not False and said.get("maybeDone") is not False
-        )  # a server's own word, and a gateway's
+        data: object = self.data
+        said = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        # a server's own word, and a gateway's
+        return said.get("maybe_done") is not False and said.get("maybeDone") is not False
 
     @classmethod
     def from_wire(cls, wire: Any) -> Self:

@@ -45,7 +45,9 @@ def test_a_server_that_lists_ever_new_tools_costs_no_more_memory_in_the_end(
 async def test_a_list_for_a_refused_call_that_goes_round_ends_and_the_call_is_sent_again(
     cursors: list[str | None], pages: int
 ) -> None:
-    listed = [{"tools": [], **({} if cursor is None else {"nextCursor": cursor})} for cursor in cursors]
+    listed: list[dict[str, Any]] = [
+        {"tools": [], **({} if cursor is None else {"nextCursor": cursor})} for cursor in cursors
+    ]
     stage = stateless_stage(
         answers={"tools/call": in_turn(PeerError(-32020, "Header mismatch"), DONE), "tools/list": in_turn(*listed)}
     )
@@ -57,10 +59,14 @@ async def test_a_list_for_a_refused_call_that_goes_round_ends_and_the_call_is_se
 
 async def test_a_list_without_end_is_read_up_to_the_limit() -> None:
     numbers = count()
+
+    def page(_: object) -> dict[str, Any]:
+        return {"tools": [], "nextCursor": str(next(numbers))}
+
     stage = stateless_stage(
         answers={
             "tools/call": in_turn(PeerError(-32020, "Header mismatch"), DONE),
-            "tools/list": lambda _: {"tools": [], "nextCursor": str(next(numbers))},
+            "tools/list": page,
         }
     )
     stage.is_http = True

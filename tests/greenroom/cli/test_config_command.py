@@ -159,7 +159,10 @@ def test_the_rule_that_decides_is_shown_with_its_line(typed: Type, configured: P
     assert one["tools"]["sky:delete_all"]["verdict"] == "deny"
     assert not any("Skill(" in line for line in lines)  # the server has none
     others = json.loads(typed("config", "effective", "Skill(sky)", "Elicit(sky)", "--json").out)
-    assert {name: one["verdict"] for name, one in others["tools"].items()} == {"Skill(sky)": "ask", "Elicit(sky)": "ask"}
+    assert {name: one["verdict"] for name, one in others["tools"].items()} == {
+        "Skill(sky)": "ask",
+        "Elicit(sky)": "ask",
+    }
     assert "no server is called 'absent'" in typed("config", "effective", "Skill(absent)").err
     assert typed("config", "effective", "absent").code == 2
 
