@@ -488,7 +488,8 @@ class ServerConnection(GenStatem[Phase]):
         self._pending_transition = Next(Phase.INITIALIZING, After(self.settings.init_timeout, StateTimeout()))
         self.opening.begin(wire)
         if self.opening.is_probe:
-            self._timer_actions.append(After(self.settings.probe_timeout, _PROBE))
+            probe = min(self.settings.probe_timeout, self.settings.init_timeout / 2)  # leaves time for a handshake
+            self._timer_actions.append(After(probe, _PROBE))
         return self._take_transition()
 
     def _on_welcome(self, welcome: ServerWelcome) -> None:
