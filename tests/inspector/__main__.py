@@ -31,6 +31,8 @@ INSPECTOR = (
     "--cli",
 )
 OURS = (sys.executable, "-m", "greenroom.cli")
+ERA = ("--era", "legacy")
+"""What the Inspector's command line speaks: the other revision has other members in its results."""
 ENDS_WITHIN = 60
 
 
@@ -79,7 +81,7 @@ def _asked(where: Place, question: Question) -> Iterator[str]:
     target = (where.url,) if where.url else ()
     word, *rest = question.ours
     theirs = _said((*INSPECTOR, *(where.command or (*target, "--transport", "http")), *question.theirs))
-    mine = _said((*OURS, word, *target, *rest, "--json", *behind))
+    mine = _said((*OURS, word, *ERA, *target, *rest, "--json", *behind))
     return differences(question, theirs, mine)
 
 
