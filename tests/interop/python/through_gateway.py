@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import play
 import stateless
-from play import Refused, Wrong, becomes, same, words
+from play import SECONDS, Refused, Wrong, becomes, same, words
 from sdk2 import Sdk2, client
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ async def changes(player: Sdk2, up: str) -> None:
             await becomes("an update", lambda: note in listening.heard, True)
             grown = words(await player.call(f"{up}__grow", {}))
             await becomes("a changed list", lambda: "tools" in listening.heard, True)
+            await listed(player, f"{up}__{grown}")
     else:
         player.ears.updates.clear()
         player.ears.changes.clear()
@@ -79,7 +80,15 @@ async def changes(player: Sdk2, up: str) -> None:
         await player.unsubscribe(note)
         grown = words(await player.call(f"{up}__grow", {}))
         await becomes("a changed list", lambda: player.ears.changes[:1], ["tools"])
+        await listed(player, f"{up}__{grown}")
     same("the new tool", words(await player.call(f"{up}__{grown}", {})), "new")
+
+
+async def listed(player: Sdk2, name: str) -> None:
+    """A change that was told may be an earlier one of another server: the list has the tool soon."""
+    async with asyncio.timeout(SECONDS / 2):
+        while name not in [tool["name"] for tool in (await player.tools(None))["tools"]]:  # noqa: ASYNC110 - any change may be the one
+            await asyncio.sleep(0.01)
 
 
 async def death(player: Sdk2, up: str) -> None:
