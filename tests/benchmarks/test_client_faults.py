@@ -18,14 +18,14 @@ def trial(name: str) -> fault_table.Trial:
 def test_ours_when_its_program_is_shot() -> None:
     once = fault_table.Trial("once", "shot", fault_table.shot, {"words": fault_table.SERVER, "number": 9, "rounds": 1})
     cell = fault_table.try_out(once, fault_table.OURS)
-    assert cell.startswith("callers: `RequestLost` after ")
+    assert cell.startswith("callers: `StreamLost` after ")
     assert "; next call: answered after " in cell
     assert cell.endswith("; neighbours notice: nothing")
 
 
 def test_ours_when_its_server_is_restarted() -> None:
     cell = fault_table.try_out(trial("an HTTP server"), fault_table.OURS)
-    assert cell.startswith("callers: `RequestLost` after ")
+    assert cell.startswith("callers: `StreamLost` after ")
     assert cell.endswith(" after it listens again")
 
 

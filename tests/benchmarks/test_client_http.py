@@ -42,8 +42,10 @@ def test_ratios_to_the_other_clients_are_reported() -> None:
     def entry(driver: Program, rate: float) -> bench.Entry:
         return bench.Entry(driver, "json", 1, [rate], [1e-6])
 
-    held = bench.Held(SHORT, [entry(bench.OURS, 6.0), entry(bench.MCP, 2.0), entry(bench.FASTMCP, 12.0)])
-    assert [(each.median, each.met) for each in bench.reached(held)] == [(3.0, True), (0.5, False)]
+    held = bench.Held(SHORT, [entry(bench.OURS, 18.0), entry(bench.MCP, 2.0), entry(bench.FASTMCP, 36.0)])
+    assert [(each.median, each.met) for each in bench.reached(held)] == [(9.0, True), (0.5, False)]
+    eras = bench.Held(SHORT, [entry(bench.OURS, 6.0), entry(bench.SESSION, 6.0)])
+    assert [(each.median, each.met) for each in bench.reached(eras)] == [(1.0, True)]
     assert bench.reached(bench.Held(SHORT, [entry(bench.OURS, 6.0)])) == []
 
 

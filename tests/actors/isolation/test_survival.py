@@ -53,7 +53,7 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
     }
     async with Host(servers) as host:
         bad, sharing, apart, home = (host.server(id) for id in servers)
-        assert len(await host.tools()) == 12
+        assert len(await host.tools()) == 16
         before = await connection_process_of(host, "bad")
         assert await connection_process_of(host, "sharing") == before
         async with bystanders([apart, home]):
@@ -72,7 +72,7 @@ async def test_an_answer_that_takes_its_reader_down(manner: str, tmp_path: Path)
             assert await bad.call("book", what="lamp") == "lamp"
             assert await sharing.call("book", what="table") == "table"
             assert await connection_process_of(host, "bad") == await connection_process_of(host, "sharing") != before
-            assert len(await host.tools()) == 12
+            assert len(await host.tools()) == 16
     assert book.read_text().split() == [manner, "lamp", "table"], "what may have been done is not done again"
 
 
