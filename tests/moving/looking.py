@@ -94,9 +94,9 @@ async def look(
         return request.answer("It is fine.", model="none")
 
     tell: Callable[[Any], Any] = progress
-    async with Client(
-        target, on_log=log, on_progress=tell, elicitation=elicit, sampling=sample, **(settings or {})
-    ) as client:
+    # What was moved is compared as the servers said it before.
+    more: dict[str, Any] = {"mode": "legacy", **(settings or {})}
+    async with Client(target, on_log=log, on_progress=tell, elicitation=elicit, sampling=sample, **more) as client:
         seen.server = {"instructions": client.instructions, **client.server_info}
         for kind, method in LISTS.items():
             declared = "resources" if kind == "resourceTemplates" else kind
