@@ -488,8 +488,7 @@ class ServerConnection(GenStatem[Phase]):
         self._pending_transition = Next(Phase.INITIALIZING, After(self.settings.init_timeout, StateTimeout()))
         self.opening.begin(wire)
         if self.opening.is_probe:
-            probe = min(self.settings.probe_timeout, self.settings.init_timeout / 2)  # leaves time for a handshake
-            self._timer_actions.append(After(probe, _PROBE))
+            self._timer_actions.append(After(self.settings.probe_timeout, _PROBE))
         return self._take_transition()
 
     def _on_welcome(self, welcome: ServerWelcome) -> None:

@@ -55,9 +55,12 @@ class ClientSettings:
     request_timeout: float | None = 30.0
     """How long a request may take; None for no limit."""
     init_timeout: float = 30.0
-    """How long one attempt to open the connection may take: connecting, `server/discover` and the handshake together."""
+    """How long one attempt to open the connection may take: connecting, `server/discover` and the handshake together.
+
+    A program that has not answered `server/discover` by then, within the `probe_timeout`, is started once more and gets the handshake.
+    """
     probe_timeout: float = 10.0
-    """How long a server that is reached otherwise than by HTTP may take to answer `server/discover` before it gets `initialize`: at most half of `init_timeout`."""
+    """How long a server that is reached otherwise than by HTTP may take to answer `server/discover` before it gets `initialize`."""
     close_grace: float = 5.0
     """How long a wire may take to close in order."""
 

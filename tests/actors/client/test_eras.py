@@ -108,16 +108,6 @@ async def test_a_server_that_ignores_discover_gets_initialize_on_the_same_wire()
 
 
 @pytest.mark.row("26-S1")
-async def test_a_probe_leaves_time_for_the_handshake() -> None:
-    stage = Stage()
-    stage.answers["server/discover"] = SILENCE
-    async with playing(stage, init_timeout=1.0) as (line, _):
-        assert (methods(stage), len(stage.wires)) == (HELLO, 1)
-        assert line.process is not None
-        assert line.process.node.loop.time() == pytest.approx(0.5)
-
-
-@pytest.mark.row("26-S1")
 async def test_a_server_that_dies_of_discover_gets_initialize_from_a_fresh_start_at_once() -> None:
     class Fragile(Stage):
         def open(self, owner: Any) -> Any:
