@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,11 +29,26 @@ from greenroom.supervision import kill, wait_down, whereis, which_children
 from greenroom.transports.client.errors import ConnectionLost
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from greenroom import Client
     from greenroom.client import PendingCall
 
 from .recording_upstream import FRAGILE, UNREACHABLE, Upstream, client, gateway, run, session_host
+
+
+@asynccontextmanager
+async def three_callers(server: Server) -> AsyncGenerator[tuple[Client, Client, Client]]:
+    """A gateway that runs, and three principals who call it."""
+    async with (
+        server.started(),
+        client(server, "ann") as ann,
+        client(server, "bob") as bob,
+        client(server, "eve") as eve,
+    ):
+        yield ann, bob, eve
+
 
 # --- the error for a client
 
@@ -104,12 +120,7 @@ def test_there_are_so_many_connections_and_the_idle_one_makes_room() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = gateway(up, most=2)
-        async with (
-            server.started(),
-            client(server, "ann") as ann,
-            client(server, "bob") as bob,
-            client(server, "eve") as eve,
-        ):
+        async with three_callers(server) as (ann, bob, eve):
             await ann.call("one__remember", what="ann's")
             await bob.call("one__remember", what="bob's")
             waiting = bob.start_tool("one__wait")
@@ -131,12 +142,7 @@ def test_a_connection_that_a_call_waits_for_makes_no_room() -> None:
     async def main() -> None:
         up = Upstream("one")
         server = gateway(up, most=2)
-        async with (
-            server.started(),
-            client(server, "ann") as ann,
-            client(server, "bob") as bob,
-            client(server, "eve") as eve,
-        ):
+        async with three_callers(server) as (ann, bob, eve):
             await ann.call("one__remember", what="ann's")
             connections = client_connections_of(server)
             usable, arrived, go_on = connections._usable, asyncio.Event(), asyncio.Event()
@@ -239,12 +245,7 @@ def test_a_connection_that_has_just_opened_takes_one_place_of_its_owners_share(m
 def test_connections_of_many_principals_that_are_being_opened_count_towards_all() -> None:
     async def main() -> None:
         server = gateway(Upstream("one"), most=2)
-        async with (
-            server.started(),
-            client(server, "ann") as ann,
-            client(server, "bob") as bob,
-            client(server, "eve") as eve,
-        ):
+        async with three_callers(server) as (ann, bob, eve):
             connections = client_connections_of(server)
             original, opening, go = connections._open, asyncio.Semaphore(0), asyncio.Event()
 

@@ -90,7 +90,7 @@ async def test_another_token_is_another_authorization() -> None:
     world = World()
     credentials = oauth(world).credentials(URL)
     here = HttpRoute(URL, credentials=credentials)
-    assert authorization_of(here) is None  # the login is not loaded yet: it may be anyone's
+    assert authorization_of(here) is None  # the login is not loaded yet: its user is unknown
     assert await credentials.headers() == {}
     anonymous = authorization_of(here)
     sent = await signed_in(credentials)

@@ -37,7 +37,7 @@ async def last() -> str:
 
 @server.tool
 async def note(what: str) -> str:
-    """The same, and whoever follows the last note hears of it."""
+    """The same, and followers of the last note hear of it."""
     os.write(BOOK, f"{what}\n".encode())
     server.notify_resource_updated("note://last")
     return what
