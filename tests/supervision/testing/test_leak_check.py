@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -16,7 +17,7 @@ import pytest
 
 from greenroom.supervision import GenServer, kill, start, stop
 from greenroom.supervision.behaviours.threads import Threads
-from greenroom.supervision.testing import LeakError, no_leaks, run
+from greenroom.supervision.testing import LeakError, leak_check, no_leaks, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator
@@ -80,6 +81,35 @@ def test_a_thread_is_named_with_the_line_it_is_at(thread: threading.Thread) -> N
 def test_a_thread_that_is_just_ending_is_none() -> None:
     with no_leaks():
         threading.Timer(0.1, int).start()
+
+
+def test_a_descriptor_of_a_thread_that_ends_while_descriptors_are_listed_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = threading.Event()
+    reading = threading.Event()
+
+    def hold() -> None:
+        with Path(os.devnull).open():
+            reading.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    list_descriptors = leak_check._descriptors
+
+    def list_while_the_thread_ends() -> list[tuple[int, str]]:
+        listed = list(list_descriptors())
+        if gc_calls:
+            over.set()
+            holder.join()
+        return listed
+
+    gc_calls: list[None] = []
+    monkeypatch.setattr(leak_check, "_descriptors", list_while_the_thread_ends)
+    monkeypatch.setattr(leak_check.gc, "collect", lambda: gc_calls.append(None))
+    with no_leaks():
+        holder.start()
+        reading.wait()
 
 
 def test_a_descriptor_is_named_with_what_it_leads_to() -> None:
