@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LAYERS = ("supervision", "protocol", "transports", "auth", "actors", "config")
 """The rooms, from the lowest layer up. The front door is above them, and `TOP_PACKAGES` are above the front door."""
 
-BASE_MODULES = ("greenroom.errors", "greenroom.lazy_names", "greenroom.moved")
+BASE_MODULES = ("greenroom.errors", "greenroom.event_types", "greenroom.lazy_names", "greenroom.moved")
 """Modules below the lowest layer. Every module may import them, and they import no other module of greenroom."""
 
 TOP_PACKAGES = ("cli", "pytest_plugin", "testing")

@@ -1,0 +1,415 @@
+"""All events of a program: what happens to its calls, sessions, upstreams, pools, tasks and processes, as plain values.
+
+`greenroom.observe.subscribe` delivers them to a listener. An event is a frozen struct of texts and numbers, `at` is its time in seconds since 1970, and
+`msgspec.json.encode` writes it. The texts `name`, `reason`, `text` and the like may be a peer's: shorten and escape them (`visible`) before a person reads them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+Side: TypeAlias = Literal["server", "client"]
+"""Whether this program answers the call, or makes it."""
+CallWay: TypeAlias = Literal["session", "exchange", "task", "local", "client", "upstream"]
+"""How a call goes: through a session, as an exchange of the stateless era, as the work of a task, from a function of this program, or to a server by a client's
+connection or a federation's."""
+Isolation: TypeAlias = Literal["", "inline", "loop", "thread", "process"]
+"""Where the handler ran; empty where no handler was reached, or the handler is another program's."""
+Outcome: TypeAlias = Literal[
+    "result",
+    "tool_error",
+    "error",
+    "asks",
+    "deadline",
+    "cancelled",
+    "peer_gone",
+    "worker_crashed",
+    "process_ended",
+    "refused",
+]
+"""How a call ended:
+
+- `result`, `tool_error` (a result with `isError`), `error` (a JSON-RPC error that the handler or the peer has chosen);
+- `asks`: the request ended with questions, and the call goes on with the next request;
+- `deadline`; `cancelled` by its caller; `peer_gone`: its session, its stream or its connection was lost;
+- `worker_crashed`: its handler raised, or ended, without a reply; `process_ended`: the operating system's process or the supervisor that ran it is gone;
+- `refused` by a bound, before anything was done.
+"""
+PrincipalKind: TypeAlias = Literal["anonymous", "unnamed", "token", "named"]
+"""What is known of the caller: nothing, credentials without a name, a token of an issuer, or a name."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Something happened, at this time."""
+
+    at: float = msgspec.field(default_factory=time.time)
+
+
+# --- calls
+
+
+class CallStarted(Event, frozen=True, gc=False, kw_only=True):
+    """A request or the work of a task began. `call` is the number by which `CallEnded` and `CallStep` refer to it; numbers are this program's own.
+
+    `program` is the name of the server that answers, or of the server that is called. `trace` has the W3C trace context of `params._meta`, and `http_trace` the
+    one of the HTTP request that brought it.
+    """
+
+    call: int
+    side: Side
+    program: str
+    way: CallWay
+    method: str
+    name: str = ""
+    """The tool or prompt, or the URI of the resource."""
+    request: str = ""
+    """The id of the request, as text."""
+    session: str = ""
+    revision: str = ""
+    transport: str = ""
+    address: str = ""
+    principal: str = ""
+    principal_kind: PrincipalKind = "anonymous"
+    task: str = ""
+    trace: dict[str, str] | None = None
+    http_trace: dict[str, str] | None = None
+
+
+class CallEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A call ended; there is exactly one for each `CallStarted`, with the same `call`."""
+
+    call: int
+    side: Side
+    program: str
+    way: CallWay
+    method: str
+    name: str = ""
+    is_known: bool = True
+    """Whether `name` is registered, or was announced by the server that is called. A label may only have names that are."""
+    outcome: Outcome
+    code: int | None = None
+    """The code of a JSON-RPC error."""
+    seconds: float
+    queued: float = 0.0
+    """How many of the seconds passed before the handler ran, or before the request was sent."""
+    isolation: Isolation = ""
+    revision: str = ""
+    transport: str = ""
+    address: str = ""
+    principal: str = ""
+    principal_kind: PrincipalKind = "anonymous"
+    task: str = ""
+
+
+class CallStep(Event, frozen=True, gc=False, kw_only=True):
+    """A step of a call's timeline; only for listeners that ask for details."""
+
+    call: int
+    step: Literal["queued", "worker", "progress", "question", "answer", "log", "sent", "stream"]
+    text: str = ""
+
+
+class FramePassed(Event, frozen=True, gc=False, kw_only=True):
+    """A message of the protocol, in or out; only for listeners that ask for details. `body` may hold secrets."""
+
+    side: Side
+    program: str
+    session: str = ""
+    direction: Literal["in", "out"]
+    transport: str = ""
+    body: bytes
+
+
+class RequestRefused(Event, frozen=True, gc=False, kw_only=True):
+    """A request, a connection or a session was refused. `kind` is one of this program's own words, and `setting` would allow it."""
+
+    program: str = ""
+    kind: str
+    status: int | None = None
+    setting: str = ""
+    method: str = ""
+    transport: str = ""
+    principal_kind: PrincipalKind = "anonymous"
+
+
+# --- sessions and streams
+
+
+class SessionOpened(Event, frozen=True, gc=False, kw_only=True):
+    """A session began: the handshake was done, or a connection became ready."""
+
+    side: Side
+    program: str
+    session: str
+    revision: str
+    transport: str = ""
+    peer: str = ""
+    """The name that the peer gives itself."""
+    address: str = ""
+    principal: str = ""
+    principal_kind: PrincipalKind = "anonymous"
+
+
+class SessionClosed(Event, frozen=True, gc=False, kw_only=True):
+    """A session ended. `is_failure` tells whether it ended otherwise than asked for."""
+
+    side: Side
+    program: str
+    session: str
+    revision: str
+    transport: str = ""
+    seconds: float
+    reason: str = ""
+    is_failure: bool = False
+
+
+class StreamOpened(Event, frozen=True, gc=False, kw_only=True):
+    """A stream to a client began."""
+
+    program: str
+    stream: int
+    kind: Literal["session", "call", "listen"]
+    session: str = ""
+
+
+class StreamClosed(Event, frozen=True, gc=False, kw_only=True):
+    """A stream to a client ended; `is_evicted` tells that its reader was too slow, or its place was needed."""
+
+    program: str
+    stream: int
+    kind: Literal["session", "call", "listen"]
+    session: str = ""
+    seconds: float
+    is_evicted: bool = False
+
+
+class QuestionAsked(Event, frozen=True, gc=False, kw_only=True):
+    """A handler asks the user or the model of its caller, or a server asks this client."""
+
+    side: Side
+    program: str
+    question: int
+    call: int = 0
+    method: str
+
+
+class QuestionEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A question was answered, or given up."""
+
+    side: Side
+    program: str
+    question: int
+    call: int = 0
+    method: str
+    outcome: Literal["accept", "decline", "cancel", "answered", "error", "lost"]
+    seconds: float
+
+
+# --- tasks
+
+
+class TaskCreated(Event, frozen=True, gc=False, kw_only=True):
+    """A call became a task."""
+
+    program: str
+    task: str
+    method: str
+    name: str = ""
+    is_known: bool = True
+
+
+class TaskEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A task has its last status."""
+
+    program: str
+    task: str
+    method: str
+    name: str = ""
+    is_known: bool = True
+    status: str
+    seconds: float
+
+
+# --- upstreams
+
+
+class UpstreamChanged(Event, frozen=True, gc=False, kw_only=True):
+    """A server of a host or a gateway has another state."""
+
+    program: str
+    upstream: str
+    before: str
+    state: str
+    reason: str = ""
+    next_attempt: float | None = None
+    """Seconds until the next attempt."""
+    revision: str = ""
+    process: int | None = None
+    """The operating system's process of a server that is run by a command."""
+
+
+class BreakerChanged(Event, frozen=True, gc=False, kw_only=True):
+    """The breaker of an upstream opened, half opened or closed."""
+
+    program: str
+    upstream: str
+    state: str
+    reason: str = ""
+
+
+class SignInEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A sign-in to a server ended, or a caller's credentials were refused (`side` is then "server")."""
+
+    side: Side
+    program: str
+    kind: str
+    """The kind of the sign-in or of the refusal: one of this program's own words."""
+    is_failure: bool
+    reason: str = ""
+
+
+# --- pools
+
+
+class PoolWorkerStarted(Event, frozen=True, gc=False, kw_only=True):
+    """A pool has a process of the operating system more."""
+
+    program: str
+    pool: str
+    process: int
+
+
+class PoolWorkerEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A pool lost a process of the operating system, or has ended it. `signal` is the name of the signal, empty where none ended it."""
+
+    program: str
+    pool: str
+    process: int
+    signal: str = ""
+    status: int | None = None
+    is_failure: bool = False
+
+
+# --- processes of the tree
+
+
+class ChildStarted(Event, frozen=True, gc=False, kw_only=True):
+    """A supervisor started a child; `is_restart` tells that an earlier one had ended."""
+
+    node: str
+    supervisor: str
+    child: str
+    kind: str
+    """The class that runs, which is a label; `child` is an id."""
+    pid: str
+    is_restart: bool = False
+
+
+class ProcessCrashed(Event, frozen=True, gc=False, kw_only=True):
+    """Code of a process raised, or asked to stop with a reason that is not orderly."""
+
+    node: str
+    label: str
+    kind: str
+    pid: str
+    reason: str
+    during: str = ""
+    last_message: str = ""
+    state: str = ""
+    stack: str = ""
+    ancestors: tuple[str, ...] = ()
+
+
+class ChildEnded(Event, frozen=True, gc=False, kw_only=True):
+    """A child ended abnormally, or has to be restarted, or did not start (`is_start`)."""
+
+    node: str
+    supervisor: str
+    child: str
+    kind: str
+    pid: str = ""
+    reason: str
+    is_start: bool = False
+
+
+class SupervisorGaveUp(Event, frozen=True, gc=False, kw_only=True):
+    """A supervisor reached its restart intensity, and ended with all its children."""
+
+    node: str
+    supervisor: str
+    kind: str
+    child: str
+    reason: str
+    intensity: int
+    period: float
+
+
+class ProcessLeaked(Event, frozen=True, gc=False, kw_only=True):
+    """A process did not unwind in its time and was abandoned."""
+
+    node: str
+    label: str
+    pid: str
+    reason: str
+    stack: str = ""
+
+
+class LoopBlocked(Event, frozen=True, gc=False, kw_only=True):
+    """A handler blocks the event loop; `stack` is where it is."""
+
+    node: str
+    label: str
+    kind: str
+    pid: str
+    seconds: float
+    stack: str = ""
+
+
+class LoopLagged(Event, frozen=True, gc=False, kw_only=True):
+    """The loop was late by so many seconds, as its watchdog measured."""
+
+    node: str
+    seconds: float
+
+
+class ActDone(Event, frozen=True, gc=False, kw_only=True):
+    """A person acted on the running program through its admin listener or its socket."""
+
+    act: str
+    target: str
+    principal: str
+    outcome: str = "done"
+
+
+EVENT_TYPES: Final[tuple[type[Event], ...]] = (
+    CallStarted,
+    CallEnded,
+    CallStep,
+    FramePassed,
+    RequestRefused,
+    SessionOpened,
+    SessionClosed,
+    StreamOpened,
+    StreamClosed,
+    QuestionAsked,
+    QuestionEnded,
+    TaskCreated,
+    TaskEnded,
+    UpstreamChanged,
+    BreakerChanged,
+    SignInEnded,
+    PoolWorkerStarted,
+    PoolWorkerEnded,
+    ChildStarted,
+    ProcessCrashed,
+    ChildEnded,
+    SupervisorGaveUp,
+    ProcessLeaked,
+    LoopBlocked,
+    LoopLagged,
+    ActDone,
+)
+"""Every event, in the order of its page."""

@@ -1,0 +1,103 @@
+"""The bus of a program's events: code that does something emits, and any number of listeners hear it.
+
+There is one bus in a program, whatever number of nodes runs there; `greenroom.event_types` lists what is emitted. Emitters check for a listener first::
+
+    if bus.listener is not None:
+        bus.listener(CallEnded(…))
+
+so that without listeners an event costs one comparison, and is not made at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from .kernel.tracebacks import log_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from greenroom.event_types import Event
+
+    Listener: TypeAlias = Callable[[Event], object]
+
+_log: Final = logging.getLogger("greenroom.supervision")
+
+
+class CallTracer(Protocol):
+    """Follows calls from one program to the next. `call` is the number in the events of the call."""
+
+    def enter(self, call: int) -> None:
+        """Make the call the current one, in the context of the code that runs for it."""
+        ...
+
+    def enter_carried(self, carried: Mapping[str, str]) -> None:
+        """As `enter`, in another process of the operating system, with what `carrier` returned there."""
+        ...
+
+    def carrier(self, call: int) -> Mapping[str, str]:
+        """What a request or a job carries to the next program: `traceparent`, `tracestate`, `baggage`."""
+        ...
+
+    def current_ids(self) -> tuple[str, str] | None:
+        """The ids of the current trace and span in hexadecimal digits, for logs."""
+        ...
+
+
+class EventBus:
+    """The bus. `listener` and `detail_listener` are None while there is no subscription for them."""
+
+    __slots__ = ("_lock", "_subscriptions", "detail_listener", "listener", "tracer")
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        """Takes every event, but the details."""
+        self.detail_listener: Listener | None = None
+        """Takes the details: each step of a call, and each message of the protocol."""
+        self.tracer: CallTracer | None = None
+        self._subscriptions: tuple[tuple[Listener, bool], ...] = ()
+        self._lock = threading.Lock()
+
+    def subscribe(self, listener: Listener, *, details: bool = False) -> Callable[[], None]:
+        """Call `listener` with each event from now on, with `details` also with `CallStep` and `FramePassed`. The returned function unsubscribes.
+
+        It is called where the event happens, in the thread and often in the middle of the work that it is about: it has to be quick, it must not wait, and must
+        be ready for several threads where several nodes run. An error of it is logged and affects nothing.
+        """
+        subscription = (listener, details)
+        self._set(lambda present: (*present, subscription))
+
+        def unsubscribe() -> None:
+            self._set(lambda present: tuple(each for each in present if each is not subscription))
+
+        return unsubscribe
+
+    def _set(self, change: Callable[[Any], tuple[tuple[Listener, bool], ...]]) -> None:
+        with self._lock:
+            self._subscriptions = change(self._subscriptions)
+            self.listener = _combined([listener for listener, _ in self._subscriptions])
+            self.detail_listener = _combined([listener for listener, details in self._subscriptions if details])
+
+
+def _combined(listeners: list[Listener]) -> Listener | None:
+    if not listeners:
+        return None
+    fixed = tuple(listeners)
+
+    def emit(event: Event) -> None:
+        for listener in fixed:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - it is logged, and must not affect the code that emits
+                log_error(_log, "a listener of events raised on %r", type(event).__name__)
+
+    return emit
+
+
+bus: Final = EventBus()
+"""The bus of this program."""
+next_call: Final = count(1).__next__
+"""Numbers for calls, unique in this program."""
