@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .tree import Tree
 
 SHARED_CLASS_NAMES: Final[dict[str, str]] = {
+    "LoopBlocked": "the report of a node, and the event that is made of it for the whole program",
     "EventTimeout": "OTP has the same action, a timeout until the next message, in gen_server and in gen_statem",
     "Request": "a message of greenroom.thespian, whose class names are in the method names of users' actors (`receiveMsg_Request`)",
     "ToolResult": "the same: `receiveMsg_ToolResult`; at the front door it is a block of a conversation",

@@ -133,7 +133,7 @@ OPTIONAL_PACKAGES = (
         "testing",
         "wire_probe",
     ),
-    *("pytest_plugin", "supervision.testing", "auth.testing", "cli", "inspect_socket", "moved"),
+    *("pytest_plugin", "supervision.testing", "auth.testing", "cli", "inspect_socket", "moved", "observe"),
 )
 """Hosts, gateways, clusters, Thespian, testing and the command line: no plain server or client loads them."""
 
