@@ -73,7 +73,11 @@ class CallStarted(Event, frozen=True, gc=False, kw_only=True):
     address: str = ""
     principal: str = ""
     principal_kind: PrincipalKind = "anonymous"
+    http_version: str = ""
+    """The version of HTTP: "1.1" or "2". Empty for other transports."""
     task: str = ""
+    creator: int = 0
+    """For the work of a task: the number of the call that created the task."""
     trace: dict[str, str] | None = None
     http_trace: dict[str, str] | None = None
 
@@ -92,12 +96,15 @@ class CallEnded(Event, frozen=True, gc=False, kw_only=True):
     outcome: Outcome
     code: int | None = None
     """The code of a JSON-RPC error."""
+    message: str = ""
+    """The message of a JSON-RPC error, as it was sent."""
     seconds: float
     queued: float = 0.0
     """How many of the seconds passed before the handler ran, or before the request was sent."""
     isolation: Isolation = ""
     revision: str = ""
     transport: str = ""
+    http_version: str = ""
     address: str = ""
     principal: str = ""
     principal_kind: PrincipalKind = "anonymous"
@@ -161,6 +168,8 @@ class SessionClosed(Event, frozen=True, gc=False, kw_only=True):
     session: str
     revision: str
     transport: str = ""
+    http_version: str = ""
+    address: str = ""
     seconds: float
     reason: str = ""
     is_failure: bool = False
