@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from .kernel.tracebacks import log_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from greenroom.event_types import Event
 
@@ -28,18 +28,19 @@ _log: Final = logging.getLogger("greenroom.supervision")
 
 
 class CallTracer(Protocol):
-    """Follows calls from one program to the next. `call` is the number in the events of the call."""
+    """Follows calls from one program to the next. `call` is the number in the events of the call. No method raises."""
+
+    home: str
+    """The module whose `enter_carried(carried)` does the same as `enter` in another process of the operating system, with what `carrier` returned here."""
+    fields: Sequence[str]
+    """The keys that a carrier may have."""
 
     def enter(self, call: int) -> None:
         """Make the call the current one, in the context of the code that runs for it."""
         ...
 
-    def enter_carried(self, carried: Mapping[str, str]) -> None:
-        """As `enter`, in another process of the operating system, with what `carrier` returned there."""
-        ...
-
     def carrier(self, call: int) -> Mapping[str, str]:
-        """What a request or a job carries to the next program: `traceparent`, `tracestate`, `baggage`."""
+        """What a request or a job carries to the next program: `traceparent`, `tracestate`, `baggage`. Empty for a call without a trace."""
         ...
 
     def current_ids(self) -> tuple[str, str] | None:
@@ -99,5 +100,22 @@ def _combined(listeners: list[Listener]) -> Listener | None:
 
 bus: Final = EventBus()
 """The bus of this program."""
+
+TRACE_FIELDS: Final = ("traceparent", "tracestate", "baggage")
+"""The keys of a trace context in `params._meta` and in the headers of HTTP (W3C Trace Context and Baggage)."""
+_LONGEST_FIELD: Final = 8192
+"""The longest value, of baggage; a longer one is left out, so that a peer decides little about what this program keeps and sends on."""
+
+
+def trace_context(carrier: Mapping[str, Any]) -> dict[str, str] | None:
+    """The trace context in the `_meta` of a request, or among its headers in small letters; None where there is none."""
+    found: dict[str, str] = {}
+    for field in TRACE_FIELDS if bus.tracer is None else bus.tracer.fields:
+        value = carrier.get(field)
+        if type(value) is str and len(value) <= _LONGEST_FIELD:
+            found[field] = value
+    return found or None
+
+
 next_call: Final = count(1).__next__
 """Numbers for calls, unique in this program."""
