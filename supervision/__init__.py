@@ -12,6 +12,7 @@ from greenroom.errors import GreenroomError as GreenroomError
 from greenroom.lazy_names import exported_names
 
 from . import logs as logs
+from . import report_events as report_events
 from .background_node import BackgroundNode as BackgroundNode
 from .behaviours.gen_server import BadReturn as BadReturn
 from .behaviours.gen_server import GenServer as GenServer

@@ -160,4 +160,4 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-kernel.DEFAULT_SUBSCRIBERS.append(log_report)
+kernel.LOG_SUBSCRIBERS.append(log_report)

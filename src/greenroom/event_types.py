@@ -90,6 +90,8 @@ class CallEnded(Event, frozen=True, gc=False, kw_only=True):
     program: str
     way: CallWay
     method: str
+    is_method_known: bool = True
+    """Whether `method` is one of the protocol, or of a registered extension. A label may only have methods that are."""
     name: str = ""
     is_known: bool = True
     """Whether `name` is registered, or was announced by the server that is called. A label may only have names that are."""
@@ -98,9 +100,11 @@ class CallEnded(Event, frozen=True, gc=False, kw_only=True):
     """The code of a JSON-RPC error."""
     message: str = ""
     """The message of a JSON-RPC error, as it was sent."""
+    detail: str = ""
+    """What operators may know beside that, and the peer may not."""
     seconds: float
     queued: float = 0.0
-    """How many of the seconds passed before the handler ran, or before the request was sent."""
+    """How many of the seconds passed before the handler ran, or before the request was sent; all, where that was never reached."""
     isolation: Isolation = ""
     revision: str = ""
     transport: str = ""
@@ -128,6 +132,16 @@ class FramePassed(Event, frozen=True, gc=False, kw_only=True):
     direction: Literal["in", "out"]
     transport: str = ""
     body: bytes
+
+
+class ServerWrote(Event, frozen=True, gc=False, kw_only=True):
+    """A server that is run by a command wrote a line to its standard error; only for listeners that ask for details."""
+
+    process: int
+    """The operating system's process of the server."""
+    command: str
+    text: str
+    """The line, whose length is bounded."""
 
 
 class RequestRefused(Event, frozen=True, gc=False, kw_only=True):
@@ -306,7 +320,10 @@ class PoolWorkerEnded(Event, frozen=True, gc=False, kw_only=True):
 
 
 class ChildStarted(Event, frozen=True, gc=False, kw_only=True):
-    """A supervisor started a child; `is_restart` tells that an earlier one had ended."""
+    """A supervisor started a child; `is_restart` tells that an earlier one had ended.
+
+    Children that callers start one by one, as sessions and workers of calls are, have an event when they are restarted only.
+    """
 
     node: str
     supervisor: str
@@ -361,13 +378,14 @@ class ProcessLeaked(Event, frozen=True, gc=False, kw_only=True):
 
     node: str
     label: str
+    kind: str
     pid: str
     reason: str
     stack: str = ""
 
 
 class LoopBlocked(Event, frozen=True, gc=False, kw_only=True):
-    """A handler blocks the event loop; `stack` is where it is."""
+    """A handler blocks the event loop; `stack` is where it is. `kind` is `_outside` for code outside of processes. It is emitted in the watchdog's thread."""
 
     node: str
     label: str
@@ -378,7 +396,7 @@ class LoopBlocked(Event, frozen=True, gc=False, kw_only=True):
 
 
 class LoopLagged(Event, frozen=True, gc=False, kw_only=True):
-    """The loop was late by so many seconds, as its watchdog measured."""
+    """The loop was late by so many seconds at most since the last event, as its watchdog measured. It is emitted in the watchdog's thread, about twice a second."""
 
     node: str
     seconds: float
@@ -398,6 +416,7 @@ EVENT_TYPES: Final[tuple[type[Event], ...]] = (
     CallEnded,
     CallStep,
     FramePassed,
+    ServerWrote,
     RequestRefused,
     SessionOpened,
     SessionClosed,

@@ -283,6 +283,7 @@ def make_crash_report(
     return CrashReport(
         pid=process.pid,
         label=process.label,
+        kind=process.kind,
         reason=reason,
         last_message=None if entry is None else safe_repr.message(entry),
         state=state,

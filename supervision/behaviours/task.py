@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, ParamSpec, 
 from greenroom.supervision.kernel import links
 from greenroom.supervision.kernel import process as lifecycle
 from greenroom.supervision.kernel.errors import ActorError, CallTimeout, ProcessExited, Quit
-from greenroom.supervision.kernel.process import COROUTINE, GONE, HELD, WORKING, Behaviour, Process
+from greenroom.supervision.kernel.process import COROUTINE, GONE, HELD, WORKING, Behaviour, Process, kind_name
 from greenroom.supervision.kernel.process_lookup import current, current_node, current_process
 from greenroom.supervision.kernel.process_messages import (
     ASK,
@@ -64,11 +64,15 @@ class BecomeServer(BaseException):
 class Routine(Behaviour):
     """The behaviour of a process that is one coroutine."""
 
-    __slots__ = ("_otp_process",)
+    __slots__ = ("_otp_function", "_otp_process")
 
     def __init__(self, process: Process) -> None:
         """`process` is the process of the coroutine."""
         self._otp_process = process
+        self._otp_function = process.label  # the function's name, which the function may replace by a label of its own
+
+    def _otp_kind(self) -> str:
+        return kind_name(self._otp_function)
 
     def _otp_handle(self, entry: MailboxEntry) -> object:
         _, function, args, kwargs = entry
@@ -98,6 +102,7 @@ class Routine(Behaviour):
             CrashReport(
                 pid=process.pid,
                 label=process.label,
+                kind=process.kind,
                 reason=Crash(error),
                 ancestors=tuple(str(ancestor) for ancestor in process.ancestors()),
                 during="routine",
@@ -115,6 +120,9 @@ class InboxBehaviour(Routine):
 
     __slots__ = ()
     owns_tasks = False
+
+    def _otp_kind(self) -> str:
+        return "inbox"
 
 
 def begin_routine(

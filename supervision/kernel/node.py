@@ -22,7 +22,7 @@ from .loop_hooks import SigintHandler
 from .process import DEAD, GONE, QUEUED, Process
 from .process_lookup import current, find_process, install_node, node_of
 from .process_messages import NO_PROCESS, SHUTDOWN, make_pid
-from .reports import DEFAULT_SUBSCRIBERS, Reports
+from .reports import DEFAULT_SUBSCRIBERS, LOG_SUBSCRIBERS, Reports
 from .watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class Node:
         self.name = name
         self.kill_grace = kill_grace
         self.stop_grace = stop_grace
-        self.reports = Reports(list(DEFAULT_SUBSCRIBERS) if log else [])
+        self.reports = Reports([*DEFAULT_SUBSCRIBERS, *(LOG_SUBSCRIBERS if log else ())])
         self.context = Context()
         self.loop: asyncio.AbstractEventLoop
         self.thread = 0

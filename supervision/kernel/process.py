@@ -63,6 +63,10 @@ class Behaviour:
         """The behaviour itself: this one, unless it is an observer of another."""
         return self
 
+    def _otp_kind(self) -> str:
+        """The class or the function that runs."""
+        return kind_name(type(self).__qualname__)
+
     def _otp_set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Run the constructor and `init`. A result other than `READY` is handled as that of an `INIT` entry."""
         raise NotImplementedError
@@ -82,6 +86,14 @@ class Behaviour:
 
     def _otp_on_exit(self, reason: ExitReason) -> None:
         """Release timers and the like: the process has exited."""
+
+
+def kind_name(qualname: str) -> str:
+    """The kind of processes that run a class or a function of this qualified name. It is one of few, and never holds an id or an address."""
+    name = qualname.rpartition("<locals>.")[2]
+    return (
+        name if name.replace(".", "").isidentifier() else "function"
+    )  # a lambda, or the `repr` of a callable without a name
 
 
 # --- The process itself.
@@ -188,6 +200,11 @@ class Process:
         return f"{self.label} {self.pid}"
 
     __repr__ = __str__
+
+    @property
+    def kind(self) -> str:
+        """The class or the function that runs, for metrics and events. A label may name more, such as a session's id."""
+        return self.behaviour.inner._otp_kind()
 
     def ancestors(self) -> list[Process]:
         """The process that started this one, the one that started that, and so on, nearest first."""
@@ -477,7 +494,9 @@ def abandon(process: Process) -> None:
     assert process.reason is not None
     process.node.leaks += 1
     process.node.fast_thread = 0
-    process.node.reports.emit(Leaked(pid=process.pid, label=process.label, reason=process.reason, stack=stack))
+    process.node.reports.emit(
+        Leaked(pid=process.pid, label=process.label, kind=process.kind, reason=process.reason, stack=stack)
+    )
     complete_exit(process)
 
 

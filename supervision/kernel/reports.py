@@ -35,9 +35,10 @@ class CrashReport(Report):
     """Code of a process raised, or asked to stop with a reason that is not orderly.
 
     `client` is the caller of the call that crashed, or the process that started the task; `client_stack` is where that client waits,
-    as far as is known.
+    as far as is known. `kind` is the class or the function that runs.
     """
 
+    kind: str = ""
     reason: ExitReason
     last_message: str | None = None
     state: str | None = None
@@ -51,14 +52,16 @@ class CrashReport(Report):
 class Leaked(Report):
     """A process did not unwind within its kill grace and was abandoned; `stack` is where its code hangs."""
 
+    kind: str = ""
     reason: ExitReason
     stack: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked(Report):
-    """A handler blocks the event loop; `stack` is where it is right now."""
+    """A handler blocks the event loop; `stack` is where it is right now. `kind` is empty for code outside of processes."""
 
+    kind: str = ""
     seconds: float
     stack: str
 
@@ -72,7 +75,9 @@ class Unexpected(Report):
 
 
 DEFAULT_SUBSCRIBERS: list[Callable[[Report], object]] = []
-"""The subscribers of every node by default. `logs` adds itself here, since this package must not import it."""
+"""The subscribers of every node. `report_events` adds itself here, since this package must not import it."""
+LOG_SUBSCRIBERS: list[Callable[[Report], object]] = []
+"""The subscribers of every node, but of those with `log=False`. `logs` adds itself."""
 
 
 @dataclass(slots=True)

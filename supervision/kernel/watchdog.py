@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from .process import Process
 
 LAGS_KEPT = 120  # how many of the newest measurements are kept
+LAG_SUBSCRIBERS: list[Callable[[str, float], object]] = []
+"""Called in the watchdog's thread with the node's name and each measurement. `report_events` adds itself."""
 
 # Code of the engine that calls handlers, and how to find the process among the local variables of its frames.
 _engine: dict[CodeType, Callable[[Mapping[str, Any]], Process | None]] = {}
@@ -126,7 +128,10 @@ class Watchdog:
             if not self._alive.wait(self._seconds):
                 self._report_block(asked)
                 self._alive.wait()
-            self.lags.append(asked, self._answered - asked, self._culprit)
+            lag = self._answered - asked
+            self.lags.append(asked, lag, self._culprit)
+            for subscriber in LAG_SUBSCRIBERS:
+                subscriber(self._node.name, lag)
             self._stop.wait(self._seconds / 2)
 
     def _answer(self) -> None:
@@ -141,7 +146,8 @@ class Watchdog:
         label = "code outside of processes" if process is None else process.label
         pid = node.root_pid() if process is None else process.pid
         self._culprit = f"{label} {pid}"
-        report = LoopBlocked(pid=pid, label=label, seconds=clock.real_seconds() - asked, stack=stack)
+        kind = "" if process is None else process.kind
+        report = LoopBlocked(pid=pid, label=label, kind=kind, seconds=clock.real_seconds() - asked, stack=stack)
         node.reports.emit(report)
 
 

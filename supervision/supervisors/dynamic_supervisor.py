@@ -37,7 +37,7 @@ from .supervisor_base import (
     is_expected,
     stop_together,
 )
-from .supervisor_reports import ShutdownError
+from .supervisor_reports import ProgressReport, ShutdownError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,6 +170,7 @@ class DynamicSupervisor(BaseSupervisor):
             del self._otp_restarting[child.last_pid]
             child.restarts += 1
             self._otp_mark_running(child, started.pid)
+            self._otp_report_child(ProgressReport, child, is_restart=True)
 
     def _otp_drop_child(self, child: ChildRecord) -> None:
         assert isinstance(child, DynamicChildRecord)

@@ -208,7 +208,7 @@ class Supervisor(BaseSupervisor):
             self._otp_start_error(child, error)
             return error
         self._otp_mark_running(child, started.pid)
-        self._otp_report_child(ProgressReport, child)
+        self._otp_report_child(ProgressReport, child, is_restart=again)
         if again:
             child.restarts += 1
             self.on_restart()

@@ -249,8 +249,9 @@ class BaseSupervisor(GenServer):
                 pid=process.pid,
                 label=process.label,
                 supervisor=supervisor_name(process),
-                child=make_offender(child.spec, child.pid, count),
+                child=make_offender(child.spec, child.pid, count, child.kind),
                 ancestors=ancestor_names(process),
+                kind=process.kind,
                 **more,
             )
         )
@@ -267,6 +268,8 @@ class BaseSupervisor(GenServer):
         child.mark_running(pid, clock.now(process.node.loop))
         self._otp_by_pid[pid] = child
         started = process.node.process(pid)
+        if started is not None and not started.is_remote:
+            child.kind = started.kind
         if started is not None and process not in links.linked(started):
             text = f"child {child.spec.id!r} {pid} runs without a link to its supervisor, which will not be told of its exit"
             self.report_unexpected("child", text)
@@ -298,11 +301,12 @@ UNDEFINED: Final = "undefined"
 class ChildRecord:
     """A supervisor's record of one child."""
 
-    __slots__ = ("pid", "restarts", "retry_number", "running_since", "spec", "state", "timer", "tries")
+    __slots__ = ("kind", "pid", "restarts", "retry_number", "running_since", "spec", "state", "timer", "tries")
 
     def __init__(self, spec: ChildSpec[Any]) -> None:
         """The child does not run yet."""
         self.spec = spec
+        self.kind = ""  # of the process that runs, or ran last
         self.state: ChildState = UNDEFINED
         self.pid: Pid | None = None
         self.restarts = 0  # attempts that succeeded

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from greenroom.supervision.kernel.process import kind_name
 from greenroom.supervision.kernel.reports import Report
 
-from .child_spec import start_text
+from .child_spec import start_name, start_text
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offender:
-    """The child of a report, with its spec in short; `count` is more than 1 when the report covers several."""
+    """The child of a report, with its spec in short; `count` is more than 1 when the report covers several.
+
+    `kind` is the class or the function that runs, or its start function if it never ran.
+    """
 
     id: Hashable
     pid: Pid | None
@@ -30,6 +34,7 @@ class Offender:
     type: ChildType
     significant: bool
     count: int = 1
+    kind: str = ""
 
     def __str__(self) -> str:
         if self.count > 1:
@@ -39,12 +44,13 @@ class Offender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisorReport(Report):
-    """The base of reports about a child. `pid` and `label` are the supervisor's, `supervisor` is its name."""
+    """The base of reports about a child. `pid`, `label` and `kind` are the supervisor's, `supervisor` is its name."""
 
     context: ClassVar[str]
     supervisor: str
     child: Offender
     ancestors: tuple[str, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +93,18 @@ class ReachedMaxRestartIntensity(SupervisorReport):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport(SupervisorReport):
-    """A child was started; `asked_for` is whether a caller requested it, rather than the supervisor itself."""
+    """A child was started; `asked_for` is whether a caller requested it, rather than the supervisor itself.
+
+    `is_restart` is whether an earlier one had ended. A `DynamicSupervisor` reports these only: its other children are started by callers, often for each request.
+    """
 
     context: ClassVar[str] = "progress"
     asked_for: bool = False
+    is_restart: bool = False
 
 
-def make_offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1) -> Offender:
-    """Describe a child for a report."""
+def make_offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1, kind: str = "") -> Offender:
+    """Describe a child for a report; `kind` is empty for a child that never ran."""
     return Offender(
         id=spec.id,
         pid=pid,
@@ -104,6 +114,7 @@ def make_offender(spec: ChildSpec[Any], pid: Pid | None, count: int = 1) -> Offe
         type=spec.type,
         significant=spec.significant,
         count=count,
+        kind=kind or kind_name(start_name(spec.start)),
     )
 
 
