@@ -27,9 +27,6 @@ from .http_request import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
-    from quart import Quart
-
-    from .http_config import HttpConfig
     from .http_engine import HttpEngine
     from .http_request import BodyShare, Headers
     from .interfaces import Peer
@@ -254,23 +251,6 @@ class AsgiResponder(BodyReader):
 _REFUSED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
 
 
-def make_pages(name: str, config: HttpConfig) -> Quart:
-    """The Quart application: a front page that names the server. Imports Quart."""
-    from quart import Quart  # noqa: PLC0415 - see above
-
-    app = Quart(__name__, static_folder=None, template_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = config.max_body
-    app.config["BODY_TIMEOUT"] = config.body_timeout
-    app.config["RESPONSE_TIMEOUT"] = None  # Quart would abort a long response without notice
-
-    @app.get("/")
-    async def front() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - its route uses it
-        """Report the server's name and status."""
-        return {"server": name, "status": "ok", "mcp": config.path}
-
-    return app
-
-
 class AsgiRouter:
     """The ASGI application of a listener: routes requests for the engine to its endpoint, all others to Quart."""
 
@@ -296,8 +276,13 @@ class AsgiRouter:
     async def _load_pages(self) -> App:
         """Load the Quart application in a thread, so that calls go on meanwhile; two first requests at once may create it twice."""
         if self._pages is None:
-            self._pages = cast("App", await asyncio.to_thread(make_pages, self._name, self._engine.config))
+            self._pages = await asyncio.to_thread(self._make_pages)
         return self._pages
+
+    def _make_pages(self) -> App:
+        from .quart_door import make_pages  # noqa: PLC0415 - see above
+
+        return cast("App", make_pages(self._name, self._engine.config))
 
     def _is_for_engine(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         if path == self._path:

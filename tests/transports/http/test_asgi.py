@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from greenroom.supervision.testing import advance
-from greenroom.transports.asgi import AsgiEndpoint, AsgiRouter, make_pages, relative_path
+from greenroom.transports.asgi import AsgiEndpoint, AsgiRouter, relative_path
 from greenroom.transports.http_config import HttpConfig
 from greenroom.transports.http_engine import HttpEngine
+from greenroom.transports.quart_door import make_pages
 
 from .engine_driver import BOTH, HELLO
 from .fake_sessions import FakeSessionRouter

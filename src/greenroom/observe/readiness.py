@@ -1,0 +1,78 @@
+"""Whether a program can take calls: what `/readyz` answers, read from the tree without a message to any process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from greenroom.supervision import GenServer, Supervisor, current_node, whereis
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from greenroom.supervision import ExitReason
+
+_MOST_REASONS: Final = 20
+_RESTARTS: Final = {"restarting": "is being restarted", "undefined": "is stopped", "running": "has ended"}
+
+
+class Readiness:
+    """The readiness of one program: it has started, does not stop, and the parts that it needs run."""
+
+    def __init__(self, required: Callable[[], Sequence[Hashable]]) -> None:
+        """`required` names the processes that have to run, and whose own permanent children have to."""
+        self._required = required
+        self.has_started = False
+        self.is_stopping = False
+        self.is_drained = False
+        """Whether an operator asked that no new calls be sent here."""
+
+    def reasons(self) -> list[str]:
+        """Why the program is not ready; empty if it is."""
+        if self.is_stopping:
+            return ["the program is stopping"]
+        if self.is_drained:
+            return ["an operator has drained the program"]
+        if not self.has_started:
+            return ["the program is starting"]
+        return [reason for name in self._required() for reason in _missing_parts(name)][:_MOST_REASONS]
+
+
+def _missing_parts(name: Hashable) -> Iterator[str]:
+    """The permanent parts below a supervisor that do not run. Children of dynamic supervisors come and go, and are no parts."""
+    pid = whereis(name)
+    process = None if pid is None else current_node().process(pid)
+    if process is None or process.life:
+        yield f"{name} is not running"
+        return
+    waiting: list[tuple[str, Any]] = [(str(name), process.behaviour.inner)]
+    while waiting:
+        path, behaviour = waiting.pop()
+        if not isinstance(behaviour, Supervisor):
+            continue
+        for record in behaviour.children():
+            if record.spec.restart != "permanent":
+                continue
+            part = f"{path}: {record.spec.id}"
+            process = None if record.pid is None else current_node().process(record.pid)
+            if process is None or process.life:
+                yield f"{part} {_RESTARTS.get(record.state, record.state)}"
+            else:
+                waiting.append((part, process.behaviour.inner))
+
+
+class ReadyMark(GenServer):
+    """The last child of a program's tree: it starts when all other parts run, and stops before they do."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
+
+    def init(self) -> None:
+        """Everything has started."""
+        self._readiness.has_started = True
+        self._readiness.is_stopping = False
+
+    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason
+        """The program, or this part of it, stops."""
+        self._readiness.is_stopping = True
