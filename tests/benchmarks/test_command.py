@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from benchmarks.benchmark_types import Benchmark
     from benchmarks.curves import Curve
 
+pytestmark = pytest.mark.deep
+
 SMALLEST = Plan(repeats=1, divisor=1_000, largest=100)
 
 

@@ -19,6 +19,8 @@ from benchmarks.serving.sessions import SessionlessCaller
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 SHORT = Effort(rounds=1, seconds=0.05)
 
 

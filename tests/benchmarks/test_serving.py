@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 SHORT = Effort(rounds=1, seconds=0.05)
 
 

@@ -15,6 +15,8 @@ from .recipes import PAGE, ROOT, BadRecipe, Recipe, copy_product, follow, recipe
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 FOUND = recipes(PAGE.read_text(encoding="utf-8"))
 
 

@@ -23,7 +23,7 @@ from .isolated_hosts import all_gone, connection_process_of, in_state, ledger, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark")]
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.usefixtures("mark"), pytest.mark.deep]
 
 MIB = 1024 * 1024
 TOLD = 0.05 * 5

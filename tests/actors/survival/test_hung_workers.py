@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .stage import Stage
 
-pytestmark = pytest.mark.greenroom(clock="real")
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.deep]
 
 SLACK = 5.0
 SILENT = HEARTBEAT * MISSES

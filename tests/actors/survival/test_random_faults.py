@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Pid
 
-pytestmark = pytest.mark.greenroom(clock="real")
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.deep]
 
 FAILED: Final = "failed: Tool execution failed"
 TOLD: Final[Mapping[str, str]] = {

@@ -20,6 +20,8 @@ from examples.demo.theatre.tree_picture import uncoloured
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.deep
+
 COMMAND = [sys.executable, "-W", "error", "-m", "examples.demo.theatre", "--seed", "7"]
 SECONDS = 60
 ORDER = "guests, fool, queen, king, cast, sax, bass, drums, band, spots, dimmer, console, light, theatre"

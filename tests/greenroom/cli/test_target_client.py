@@ -327,6 +327,8 @@ RAW = """
 import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
+    if asked["method"] == "server/discover":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "Method not found"}}), flush=True)
     if asked["method"] == "initialize":
         info = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}, "serverInfo": {"name": "raw", "version": "0"}}
         print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": info}), flush=True)

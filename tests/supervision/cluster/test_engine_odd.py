@@ -35,6 +35,8 @@ from .engine_fixtures import Hand, staged
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+pytestmark = pytest.mark.deep
+
 ODD = "odd-\udcff"
 """A file name that is not Unicode."""
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision.kernel.process_messages import Down
 
-pytestmark = pytest.mark.greenroom(clock="real")
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.deep]
 
 SILENCE = BEAT * 3
 

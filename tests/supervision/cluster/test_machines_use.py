@@ -19,7 +19,7 @@ from .machine_fixtures import ROOT, gathered
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.greenroom(clock="real")
+pytestmark = [pytest.mark.greenroom(clock="real"), pytest.mark.deep]
 
 THERE = Command(sys.executable, ROOT / "tests/supervision/cluster/programs/where_server.py", cwd=ROOT)
 
