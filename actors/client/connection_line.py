@@ -20,6 +20,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.process_names import CompanyKey, ProcessName
+from greenroom.protocol.serialization import is_array, is_object
 from greenroom.supervision import (
     CallTimeout,
     GreenroomError,
@@ -31,6 +32,7 @@ from greenroom.supervision import (
     kill,
     wait_down,
 )
+from greenroom.supervision.event_bus import bus
 
 from .client_handler import ClientHandler
 from .era_verdicts import PROCESS_VERDICTS
@@ -48,9 +50,11 @@ from .settings import ClientSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from greenroom.event_types import CallWay
     from greenroom.supervision import ChildSpec, Pid, Process
     from greenroom.transports.client.interfaces import Route
 
+    from .client_calls import ClientCall
     from .interfaces import ServerWelcome
     from .response_cache import LineCache, Outcome
 
@@ -59,6 +63,32 @@ LOG_MESSAGE: Final = "notifications/message"
 DEFAULT_LEVEL: Final = "info"
 """The level at which a server of ours begins in the handshake era, too."""
 _UNSUBSCRIBE_TIMEOUT: Final = 5.0
+MOST_NAMES: Final = 1000
+"""How many names of one server's tools and prompts can be labels."""
+LONGEST_NAME: Final = 256
+"""The longest name that can be a label."""
+
+
+class KnownNames:
+    """The tools and prompts that a server has announced, or has answered for. Their number is bounded, and none is forgotten: the bound is the one of labels."""
+
+    def __init__(self) -> None:
+        self._names: set[tuple[str, str]] = set()
+
+    def __contains__(self, name: tuple[str, str]) -> bool:
+        return name in self._names
+
+    def add(self, method: str, name: str) -> None:
+        """Add what is called by this method, under this name."""
+        if len(self._names) < MOST_NAMES and len(name) <= LONGEST_NAME:
+            self._names.add((method, name))
+
+    def learn(self, method: str, entries: object) -> None:
+        """Add the entries of a list, as the server has sent it."""
+        for entry in entries if is_array(entries) else ():
+            name = entry.get("name") if is_object(entry) else None
+            if isinstance(name, str):
+                self.add(method, name)
 
 
 class ConnectionLine:
@@ -112,6 +142,11 @@ class ConnectionLine:
         """Results that a server of the stateless era lets this client keep."""
         self.tasks = TaskRecords(self.readers)
         """The server's tasks that are followed, or were."""
+        self.transport = self.address = ""
+        """How the server is reached: `http`, `stdio` or `memory`, and host and port; known once its connection has begun."""
+        self.way: CallWay = "client"
+        self.known_names = KnownNames()
+        """The tools and prompts that the server is known to have, for the labels of calls."""
         self._steady: Status | None = None
         """The status object while the connection is ready. It does not change then, and every call reads it, so it is made once."""
         self._changes = 0
@@ -180,8 +215,9 @@ class ConnectionLine:
         token: str | int | None = None,
         idempotent: bool | None = None,
         as_task: bool = False,
+        call: ClientCall | None = None,
     ) -> PendingRequest:
-        """Send a request. To be called in the event loop of the connection."""
+        """Send a request. To be called in the event loop of the connection. `call` is the one that it belongs to, if that has begun already."""
         process = self.process
         loop = asyncio.get_running_loop() if process is None else process.node.loop
         if process is not None and threading.get_ident() != process.node.thread:
@@ -191,11 +227,15 @@ class ConnectionLine:
         seconds = self.settings.request_timeout if timeout is _DEFAULT else timeout
         if seconds is not None and not 0 < seconds < math.inf:
             if seconds != math.inf:
+                if bus.listener is not None:
+                    pending.call = call or self.start_call(loop, method, params, id)
                 pending.settle(None, RequestTimeout(method, seconds))
                 return pending
             seconds = None
         if self.cache is not None and method in KEPT_METHODS and self._is_kept(pending, self.cache, loop):
             return pending
+        if bus.listener is not None:
+            pending.call = call or self.start_call(loop, method, params, id)
         absent = process is None or process.life
         if absent and not (wait and seconds is not None and self._comes_back()):
             pending.settle(None, self._absent())
@@ -219,6 +259,14 @@ class ConnectionLine:
         self.unread[pending] = None
         process.send(pending)
         return pending
+
+    def start_call(
+        self, loop: asyncio.AbstractEventLoop, method: str, params: Mapping[str, Any] | None, id: int
+    ) -> ClientCall:
+        """Announce a call to the listeners of events. To be called in its caller's context."""
+        from .client_calls import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
+
+        return ClientCall(self.name, self, loop, method, params, id)
 
     def use_cache(self, cache: LineCache) -> None:
         """Keep results in this cache from now on."""

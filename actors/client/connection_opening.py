@@ -16,7 +16,7 @@ from greenroom.protocol.jsonrpc import encode, encode_notification, encode_reque
 from greenroom.transports.client.errors import ConnectFailed, HttpError, WireFull
 from greenroom.transports.client.interfaces import endpoint_of, extensions_of
 
-from .errors import InitFailed, InitTimeout
+from .errors import InitFailed, InitTimeout, RequestTimeout
 from .handshake import (
     DISCOVER,
     INITIALIZE,
@@ -143,16 +143,17 @@ class ConnectionOpening:
         assert wire is not None
         assert line.process is not None
         loop = line.process.node.loop
-        if self._sent is not None:
-            requests.pop(self._sent.id)
+        silent, self._sent = self._sent, None
+        if silent is not None:
+            requests.end(silent, RequestTimeout(silent.method, line.settings.probe_timeout))
         self._asked.append(method)
         if method == DISCOVER:
-            hello = InternalRequest(loop, next(line.ids), method, None, self._on_discovered)
-            frame = self.envelope.request(hello.id, method, None)
+            hello = InternalRequest(line, loop, method, None, self._on_discovered)
+            frame = self.envelope.request(hello.id, method, hello.params_to_send())
             mirrored = mirrored_headers(method, None) if wire.is_http else ()
         else:
-            hello = InternalRequest(loop, next(line.ids), method, self._initialize_params, self._on_initialized)
-            frame, mirrored = encode_request(hello.id, method, hello.params), ()
+            hello = InternalRequest(line, loop, method, self._initialize_params, self._on_initialized)
+            frame, mirrored = encode_request(hello.id, method, hello.params_to_send()), ()
         hello.wire = wire.pid
         self._sent = requests.table[hello.id] = hello
         try:
@@ -259,6 +260,8 @@ class ConnectionOpening:
         line = self._line
         if sent is None:
             return False
+        if sent.call is not None and isinstance(cause, InitTimeout):
+            sent.call.end(None, cause)
         if self.had_probe and isinstance(cause, InitTimeout):
             line.era = line.settings.handshake_version
         if len(self._asked) > 1:

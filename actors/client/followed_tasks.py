@@ -401,7 +401,7 @@ class FollowedTasks:
         """Ask the server to cancel a task, without waiting for its answer."""
         process = self._connection
         params = {"taskId": id}
-        request = InternalRequest(process.node.loop, next(self._line.ids), _CANCEL_METHOD, params, _ignore)
+        request = InternalRequest(self._line, process.node.loop, _CANCEL_METHOD, params, _ignore)
         request.begin(process.node, _CANCEL_TIMEOUT)
         request.connection = process
         self._table.take(request)

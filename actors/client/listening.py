@@ -171,14 +171,14 @@ class ListenRequest(InternalRequest):
     begun_at = 0.0
     """When it was sent; later when it was acknowledged, and then when its successor was."""
 
-    def __init__(self, listening: Listening, wish: ListenWish, id: int) -> None:
+    def __init__(self, listening: Listening, line: ConnectionLine, wish: ListenWish) -> None:
         """Made by `Listening`."""
 
         def ended(_: object, error: BaseException | None) -> None:
             listening.on_end(self, error)
 
         loop = listening.connection.node.loop
-        super().__init__(loop, id, LISTEN, {"notifications": wish.to_wire()}, ended)
+        super().__init__(line, loop, LISTEN, {"notifications": wish.to_wire()}, ended)
         self.wish = wish
         self.announced: dict[tuple[str, int], int] = {}
         """How often it has announced each thing, while there are former listens."""
@@ -633,7 +633,7 @@ class Listening:
         return self._patience
 
     def _open(self, wish: ListenWish) -> None:
-        listen = self._opening = ListenRequest(self, wish, next(self._line.ids))
+        listen = self._opening = ListenRequest(self, self._line, wish)
         listen.begun_at = self._now
         listen.connection = self.connection
         assert self.process is not None

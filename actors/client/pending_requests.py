@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import Wakeup
+from greenroom.supervision.event_bus import bus
 from greenroom.supervision.kernel.process_lookup import current
 
 from .errors import RequestLost, RequestTimeout
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ExitReason, Node, Pid, Process
 
+    from .client_calls import ClientCall
+    from .connection_line import ConnectionLine
     from .interfaces import Progress
     from .outgoing_envelope import OutgoingEnvelope
     from .response_cache import Outcome
@@ -98,6 +101,8 @@ class PendingRequest:
     """The wire that it was sent on; None while it waits."""
     deadline: float | None = None
     """The deadline on the loop's clock."""
+    call: ClientCall | None = None
+    """The call that listeners of events hear of."""
     connection: Process | None = None
     """The connection that has it in its table, and has to be told when it is cancelled."""
     _owner: Process | None = None
@@ -195,6 +200,10 @@ class PendingRequest:
             self.deadline = node.loop.time() + seconds
             node.deadlines.add(seconds, self)
 
+    def params_to_send(self) -> Mapping[str, Any] | None:
+        """The params as they are sent: with the trace context, where calls are traced."""
+        return self.params if self.call is None else self.call.on_sent(self.params)
+
     # --- for the callers that settle it
 
     def settle(self, result: dict[str, Any] | None, error: BaseException | None = None) -> bool:
@@ -206,6 +215,9 @@ class PendingRequest:
         if self._progress_updates is not None:
             self._wakeup.wake()
         future = self._future
+        if self.call is not None:
+            is_decided = future.done()  # otherwise than by this method only when the task that awaits it was cancelled
+            self.call.end(result, RequestCancelled() if is_decided else error)
         if future.done():
             return False
         if self.judge is not None and not self.rounds:  # the answer to a retry depends on more than the request
@@ -252,14 +264,16 @@ class InternalRequest(PendingRequest):
 
     def __init__(
         self,
+        line: ConnectionLine,
         loop: asyncio.AbstractEventLoop,
-        id: int,
         method: str,
         params: Mapping[str, Any] | None,
         then: OutcomeCallback,
     ) -> None:
         """`then` is called with the outcome, once, at the moment when the request is settled."""
-        super().__init__(loop, id, method, params)
+        super().__init__(loop, next(line.ids), method, params)
+        if bus.listener is not None:
+            self.call = line.start_call(loop, method, params, self.id)
         self.idempotent = False
         self.on_outcome = then
 

@@ -268,6 +268,8 @@ class RequestTable:
             self._take_token(entry)
             meta = dict((params or {}).get("_meta") or {})
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
+        if entry.call is not None:
+            params = entry.call.on_sent(params)
         wire.send(encode_request(entry.id, method, params), entry.id)
         entry.wire, entry.envelope = wire.pid, None
 
@@ -293,6 +295,8 @@ class RequestTable:
         if method in _SUBSCRIPTIONS and self.on_subscription(entry):
             return
         self._take_token(entry)
+        if entry.call is not None:
+            params = entry.call.on_sent(params)
         frame = envelope.request(entry.id, method, params, token=entry.token, level=line.wanted_level, more=entry.retry)
         if wire.is_http:
             plan = line.tool_headers.plan_of(params) if method == "tools/call" else None

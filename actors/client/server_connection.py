@@ -56,7 +56,14 @@ from greenroom.transports.client.errors import (
     TransportError,
     WireFull,
 )
-from greenroom.transports.client.interfaces import Inbound, InvalidMessage, StreamGap, UnansweredRequest
+from greenroom.transports.client.interfaces import (
+    Inbound,
+    InvalidMessage,
+    StreamGap,
+    UnansweredRequest,
+    address_of,
+    transport_of,
+)
 
 from .connection_opening import ConnectionOpening
 from .errors import ClientClosed, ClientError, InitTimeout, RequestLost
@@ -114,6 +121,7 @@ class ServerConnection(GenStatem[Phase]):
     def __init__(self, line: ConnectionLine, route: Route, handler: ClientHandler) -> None:
         """`line` is the handle that its callers hold; `route` opens wires to the server."""
         self.line = line
+        line.transport, line.address = transport_of(route), address_of(route)
         self.settings = line.settings
         self.requests = RequestTable(line)
         self.server_requests = ServerRequests(self.process, handler, line.settings)
@@ -657,7 +665,7 @@ class ServerConnection(GenStatem[Phase]):
     def _internal_request(
         self, method: str, params: Mapping[str, Any] | None, then: OutcomeCallback
     ) -> InternalRequest:
-        return InternalRequest(self.process.node.loop, next(self.line.ids), method, params, then)
+        return InternalRequest(self.line, self.process.node.loop, method, params, then)
 
     def _ping_later(self) -> None:
         if self.settings.ping_interval is not None:

@@ -156,7 +156,7 @@ class StatelessReplies:
         assert process is not None
         node = process.node
         params = None if cursor is None else {"cursor": cursor}
-        request = InternalRequest(node.loop, next(line.ids), "tools/list", params, then)
+        request = InternalRequest(line, node.loop, "tools/list", params, then)
         request.begin(node, line.settings.request_timeout)
         request.connection = process
         self._requests.take(request)

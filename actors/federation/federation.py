@@ -478,7 +478,7 @@ class FederatedLine:
             options["as_task"] = True
         request = UpstreamRequest(method, params, seconds, wait, self._who, options)
         if upstream is None:
-            request.fail(self._closed())
+            request.refuse(self._closed(), self.name)
         else:
             upstream.limiter.admit(request)
         return request

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from greenroom.actors.client.connection_line import ConnectionLine
 from greenroom.actors.client.errors import ClientClosed, InitTimeout, NotReady, RequestLost, RequestTimeout, Unavailable
 from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import Wakeup, running_process
+from greenroom.supervision.event_bus import bus
 from greenroom.supervision.fair_queue import FairQueue
 from greenroom.transports.client.errors import ConnectFailed, ConnectionLost
 
@@ -24,6 +26,7 @@ from .federation_errors import UpstreamBusy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
 
+    from greenroom.actors.client.client_calls import ClientCall
     from greenroom.actors.client.interfaces import Line, Pending, Progress
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Process
@@ -46,6 +49,8 @@ class UpstreamRequest:
     epoch: int = 0
     """The breaker's epoch when it was sent."""
     inner: Pending | None = None
+    call: ClientCall | None = None
+    """The call that listeners of events hear of, for a request that had to wait."""
     _over: bool = False
     _error: BaseException | None = None
     _future: asyncio.Future[dict[str, Any]] | None = None
@@ -125,6 +130,18 @@ class UpstreamRequest:
 
     # --- for the limiter
 
+    def refuse(self, error: BaseException, server: str, line: Line | None = None) -> None:
+        """Fail the request before it has waited, or was sent. `server` is the name of the upstream."""
+        self.fail(error)
+        if bus.listener is not None:
+            self._start_call(server, line).end(None, error)
+
+    def _start_call(self, server: str, line: Line | None) -> ClientCall:
+        from greenroom.actors.client.client_calls import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
+
+        own = line if isinstance(line, ConnectionLine) else None
+        return ClientCall(server, own, asyncio.get_running_loop(), self.method, self.params)
+
     @property
     def settled(self) -> bool:
         """Whether the request has its outcome."""
@@ -142,6 +159,8 @@ class UpstreamRequest:
     def queue(self, limiter: RequestLimiter, patience: float | None = None) -> None:
         """Start to wait, with its own timers: `patience` bounds the wait for an upstream whose processes do not run."""
         self._limiter = limiter
+        if bus.listener is not None:
+            self.call = self._start_call(limiter.name, limiter.line)
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
@@ -162,14 +181,20 @@ class UpstreamRequest:
         """Send the request."""
         self.epoch = epoch
         left = self._seconds
+        options = self.options
+        if not isinstance(line, ConnectionLine):  # otherwise the line starts the call
+            if self.call is None and bus.listener is not None:
+                self.call = self._start_call(limiter.name, line)
+        elif self.call is not None:
+            options = {**options, "call": self.call}
         if self._limiter is None:
-            inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            inner = line.begin(self.method, self.params, timeout=left, wait=self.wait, **options)
             self.inner = inner
         else:
             self._stop_waiting()
             if left is not None:
                 left = max(0.0, self._until - asyncio.get_running_loop().time())
-            begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **self.options)
+            begin = partial(line.begin, self.method, self.params, timeout=left, wait=self.wait, **options)
             inner = self.inner = self._context.run(begin)
             self._sent.wake()
         inner.when_settled(partial(self._on_outcome, limiter))
@@ -186,9 +211,13 @@ class UpstreamRequest:
         inner = self.inner
         is_held = getattr(inner, "wire", self) is None and not getattr(inner, "is_begun", False)
         waits = inner is None or is_held  # not sent, or still held by its line
-        self.fail(error if waits else RequestLost(self.method, error))
-        if self.inner is not None:
-            self.inner.cancel("the upstream is gone")
+        lost = error if waits else RequestLost(self.method, error)
+        self.fail(lost)
+        if inner is not None:
+            call: ClientCall | None = getattr(inner, "call", None)
+            if call is not None:
+                call.end(None, lost)
+            inner.cancel("the upstream is gone")
 
     def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ended
         """Called when the calling process has ended."""
@@ -201,6 +230,8 @@ class UpstreamRequest:
             error = RequestLost(self.method, ConnectionLost("its processes were stopped, and are started again"))
             self._error = self._error or error
         limiter.on_ended(self, error)
+        if self.call is not None:
+            self.call.end(result, error)
         if self._future is not None:
             self._settle(result, error)
 
@@ -219,6 +250,8 @@ class UpstreamRequest:
         assert future is not None
         if future.done():
             return
+        if self.call is not None:
+            self.call.end(result, error)
         if error is None:
             future.set_result({} if result is None else result)
         else:
@@ -355,6 +388,11 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         self._closed = False
 
     @property
+    def line(self) -> Line:
+        """The line by which it sends."""
+        return self._upstream.line
+
+    @property
     def idle(self) -> bool:
         """Whether no request is under way or waiting."""
         return not (self._since or self._waiting)
@@ -373,12 +411,12 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         if refusal is None and not (self.is_open or request.wait):
             refusal = NotReady(f"{self._upstream.name} is not running at the moment")
         if refusal is not None:
-            request.fail(refusal)
+            request.refuse(refusal, self.name, self.line)
             return
         try:
             entry = self.enter(request.principal, request, _now())
         except UpstreamBusy as busy:
-            request.fail(busy)
+            request.refuse(busy, self.name, self.line)
             return
         if entry.granted:
             request.send(self._upstream.line, self, self._upstream.breaker.epoch)

@@ -227,6 +227,7 @@ class UpstreamSpec:
             return self.connect(id, self)
         handler = None if self.handler is None else self.handler()
         line = ConnectionLine(str(id), self.settings, patience=patience)
+        line.way = "upstream"
         route = self.route if place is None else RemoteRoute(self.route, place)
         return connection_spec(route, handler, line=line), line
 

@@ -20,6 +20,7 @@ from greenroom.protocol.handler_results import schema_under_result
 from greenroom.protocol.methods import TASKS_EXTENSION, PeerSide, find_method, is_declared, unsupported_error
 from greenroom.protocol.serialization import UnderResult, is_object
 from greenroom.protocol.wire_shapes import LOG_LEVELS
+from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,10 +68,12 @@ def forwarded_meta(
 ) -> dict[str, Any]:
     """The `_meta` of the upstream's request: the client's, without its progress token and what the protocol keeps to itself.
 
-    Trace context (`traceparent`, `tracestate`, `baggage`) and keys of other parties pass. `level` is the lowest level of log messages that the
+    Trace context (`traceparent`, `tracestate`, `baggage`) and keys of other parties pass; where this program traces its calls, the upstream's request gets
+    the span of its own in place of the client's. `level` is the lowest level of log messages that the
     client wants, None for none; a handshake server is told it otherwise.
     """
-    kept = {key: value for key, value in meta.items() if key != "progressToken"}
+    replaced = bus.tracer.fields if bus.tracer is not None and bus.listener is not None else ()
+    kept = {key: value for key, value in meta.items() if key != "progressToken" and key not in replaced}
     if front.is_stateless or traits.is_stateless:
         kept = {key: value for key, value in kept.items() if not _is_reserved(key)}
     if traits.is_stateless and level is not None:

@@ -63,10 +63,15 @@ class ServerUrl:
         return self.scheme == "https"
 
     @property
+    def host_and_port(self) -> str:
+        """Host and port, also where the port is the usual one."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
     def authority(self) -> str:
         """The `Host` header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+        usual = f":{_PORTS[self.scheme]}"
+        return self.host_and_port.removesuffix(usual)
 
     @property
     def origin(self) -> str:

@@ -36,6 +36,7 @@ class HttpRoute:
     """A server at a URL. Opens any number of wires, one after another or in parallel; each has its own connections and session."""
 
     is_http: ClassVar[bool] = True
+    transport_name: ClassVar[str] = "http"
     old: ClassVar[bool] = False
     """Whether the legacy transport is used from the beginning."""
 
@@ -79,6 +80,11 @@ class HttpRoute:
     def description(self) -> str:
         """The URL without its secrets."""
         return self.address.description
+
+    @property
+    def peer_address(self) -> str:
+        """Host and port of the server."""
+        return self.address.host_and_port
 
     @property
     def endpoint(self) -> str:

@@ -271,7 +271,9 @@ class HttpWire:
                 return
         if during is not None and any(type(each) is JsonRpcRequest for each in items):
             items = [
-                RelatedRequest(each.id, each.method, each.params, during) if type(each) is JsonRpcRequest else each
+                RelatedRequest(each.id, each.method, each.params, during=during)
+                if type(each) is JsonRpcRequest
+                else each
                 for each in items
             ]
         for each in items:

@@ -167,6 +167,16 @@ def is_http(route: Route) -> bool:
     return bool(getattr(route, "is_http", False))
 
 
+def transport_of(route: Route) -> str:
+    """The name of the route's transport: `http`, `stdio` or `memory`; empty where the route has none."""
+    return str(getattr(route, "transport_name", ""))
+
+
+def address_of(route: Route) -> str:
+    """Host and port of the server that a route leads to; empty where there are none."""
+    return str(getattr(route, "peer_address", ""))
+
+
 def endpoint_of(route: Route) -> str:
     """The identity of the server that a route leads to, to compare with others; empty where the route has none. It may contain secrets."""
     return str(getattr(route, "endpoint", ""))

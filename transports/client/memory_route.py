@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from greenroom.errors import ConfigError
 from greenroom.protocol.envelope import is_enveloped
@@ -53,6 +53,8 @@ LINE = 16 * 1024 * 1024
 
 class MemoryRoute:
     """A server in the same loop: ``MemoryRoute(company)``."""
+
+    transport_name: ClassVar[str] = "memory"
 
     def __init__(
         self,

@@ -49,6 +49,7 @@ from .interfaces import (
     InvalidMessage,
     RelatedRequest,
     UnansweredRequest,
+    address_of,
     authorization_of,
     check_portable,
     endpoint_of,
@@ -57,6 +58,7 @@ from .interfaces import (
     is_http,
     portable_route,
     process_of,
+    transport_of,
     unread_mails,
 )
 
@@ -152,6 +154,16 @@ class RemoteRoute:
     @property
     def is_http(self) -> bool:
         return is_http(self.route)
+
+    @property
+    def transport_name(self) -> str:
+        """The name of the transport."""
+        return transport_of(self.route)
+
+    @property
+    def peer_address(self) -> str:
+        """Host and port of the server."""
+        return address_of(self.route)
 
     @property
     def endpoint(self) -> str:

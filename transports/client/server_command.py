@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from greenroom.errors import ConfigError, suggests
 from greenroom.protocol.jsonrpc import MessageLimits
@@ -68,6 +68,7 @@ class Command:
     """A program that speaks MCP on its standard input and output. Each wire starts it anew."""
 
     __slots__ = ("_environment", "cwd", "env", "inherit", "limits", "shown", "sink", "words")
+    transport_name: ClassVar[str] = "stdio"
 
     def __init__(
         self,

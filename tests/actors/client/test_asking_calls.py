@@ -129,7 +129,7 @@ async def test_calls_side_by_side_over_http_each_have_their_own_questions(mode: 
 
 
 def test_a_question_on_a_stream_is_still_one_in_another_process() -> None:
-    question = RelatedRequest("s1", "roots/list", {}, 7)
+    question = RelatedRequest("s1", "roots/list", {}, during=7)
     for items in ([question], [question, JsonRpcRequest(1, "x", {"n": 2**70})]):
         data, plain = pack(items)
         there = unpack(data, plain=plain)
