@@ -115,6 +115,11 @@ class _PoolThread(threading.Thread):
         self._current = job
         self._jobs.put(job)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it runs a call, or was just given one."""
+        return self._current is not None
+
     def is_working_for(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether it runs a call of this loop, or was just given one."""
         job = self._current
@@ -141,6 +146,11 @@ if hasattr(os, "register_at_fork"):
 def is_idle_pool_thread(thread: threading.Thread) -> bool:
     """Whether it is an idle thread of the pool, which leak checks need not wait for."""
     return isinstance(thread, _PoolThread) and thread in _pool._idle
+
+
+def busy_threads() -> int:
+    """How many threads of the pool run a function. Any thread may ask."""
+    return sum(isinstance(each, _PoolThread) and each.is_busy for each in threading.enumerate())
 
 
 def is_working_for(thread: threading.Thread, loop: asyncio.AbstractEventLoop) -> bool:

@@ -41,6 +41,11 @@ def node_of(loop: asyncio.AbstractEventLoop) -> Node | None:
     return _nodes.get(loop)
 
 
+def open_nodes() -> list[Node]:
+    """All nodes of this program. Any thread may ask."""
+    return list(_nodes.data.values())  # of the dict inside, which is atomic: the values of the weak one are not
+
+
 def current_node() -> Node:
     """The node of the running event loop."""
     process = current.get()

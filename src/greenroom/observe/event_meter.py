@@ -1,0 +1,347 @@
+"""`EventMeter`: from events to the numbers of the metric table, for every exposition of them.
+
+It is a listener of `subscribe`. Each counter and each observation of a histogram goes to a recorder; gauges are read. Labels are clean and bounded here: a name
+that is not registered is `_unknown`, each label has a bound in the number of its values, and control characters are escaped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from greenroom import event_types as events
+from greenroom.supervision import visible
+from greenroom.supervision.introspect import count_program
+
+from . import metric_table as table
+from .metric_table import OTHER, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from greenroom.event_types import CallEnded, Event
+    from greenroom.supervision.introspect import KindCount, ProgramCounts
+
+    from .metric_table import Metric
+
+    Recorder: TypeAlias = Callable[[Metric, tuple[str, ...], float], object]
+
+_LONGEST: Final = 128
+"""Characters of a label; a longer one is cut."""
+_MOST_VALUES: Final = 500
+"""Values of one label: names of tools, kinds of processes, upstreams."""
+_FEW_VALUES: Final = 64
+"""Values of a label that has a handful of them in practice: error codes, revisions, settings."""
+_MOST_CACHED: Final = 4096
+_LOOK_INTERVAL: Final = 1.0
+_NAMED: Final[Mapping[str, str]] = {"tools/call": "tool", "prompts/get": "prompt"}
+"""Methods whose name may be a label."""
+
+_TRANSPORTS: Final[Mapping[str, tuple[str, str]]] = {"http": ("tcp", "http"), "stdio": ("pipe", "")}
+"""By this program's word for a transport: the conventions' `network.transport` and `network.protocol.name`."""
+_ERROR_TYPES: Final[Mapping[str, str]] = {"result": "", "asks": "", "error": "_OTHER", "deadline": "timeout"}
+
+
+def error_type(outcome: str, code: int | None) -> str:
+    """The conventions' `error.type` of a call: the code of a JSON-RPC error, or else this program's word for the outcome. Empty for a call that did not fail."""
+    return str(code) if code is not None else _ERROR_TYPES.get(outcome, outcome)
+
+
+def server_of(address: str) -> tuple[str, str]:
+    """The conventions' `server.address` and `server.port` of a client's address, such as `127.0.0.1:8000` or `[::1]:8000`."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or not port.isascii():
+        host, port = address, ""
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+class LabelValues:
+    """The values of one label: each clean and short, and `_other` when there are already as many as there may be."""
+
+    __slots__ = ("_clean", "_most")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._clean: dict[str, str] = {"": ""}
+
+    def __call__(self, value: str) -> str:
+        """The value as a label."""
+        found = self._clean.get(value)
+        if found is not None:
+            return found
+        if len(value) > _LONGEST:
+            return self(value[:_LONGEST])
+        if len(self._clean) > self._most:
+            return OTHER
+        return self._clean.setdefault(value, visible(value))
+
+
+class _CallLabels(NamedTuple):
+    """The labels of a call in each of its metrics."""
+
+    operation: tuple[str, ...]
+    call: tuple[str, ...]
+    place: tuple[str, ...]
+
+
+class EventMeter:
+    """A listener that records what events count. It may be called from several threads."""
+
+    def __init__(self, record: Recorder) -> None:
+        """`record` is called with the metric, the values of its labels in their order, and how much."""
+        self._record = record
+        self._program = LabelValues(_MOST_VALUES)
+        self._method = LabelValues(_MOST_VALUES)
+        self._name = LabelValues(_MOST_VALUES)
+        self._kind = LabelValues(_MOST_VALUES)
+        self._upstream = LabelValues(_MOST_VALUES)
+        self._server = LabelValues(_MOST_VALUES)
+        self._port = LabelValues(_FEW_VALUES)
+        self._code = LabelValues(_FEW_VALUES)
+        self._revision = LabelValues(_FEW_VALUES)
+        self._word = LabelValues(_MOST_VALUES)
+        """This program's own words: kinds of refusals, settings, states, signals."""
+        self._call_labels: dict[tuple[Any, ...], _CallLabels] = {}
+        self._open: dict[str, dict[object, tuple[str, ...]]] = {metric.name: {} for metric in _COUNTED_WHILE_OPEN}
+        """By gauge: what is open, with its labels. Each that is opened is closed once."""
+        self._calls = self._open[table.CALLS_IN_FLIGHT.name]
+        self._states: dict[str, dict[tuple[str, str], dict[str, bool]]] = {
+            table.UPSTREAM_STATE.name: {},
+            table.BREAKER_STATE.name: {},
+        }
+        """By gauge and upstream: each state that it has had, and whether it has it now."""
+        self._handlers: dict[type[Event], Callable[[Any], object]] = {
+            events.CallStarted: self._call_started,
+            events.CallEnded: self._call_ended,
+            events.RequestRefused: self._request_refused,
+            events.SessionOpened: self._session_opened,
+            events.SessionClosed: self._session_closed,
+            events.StreamOpened: self._stream_opened,
+            events.StreamClosed: self._stream_closed,
+            events.QuestionAsked: self._question_asked,
+            events.QuestionEnded: self._question_ended,
+            events.TaskCreated: self._task_created,
+            events.TaskEnded: self._task_ended,
+            events.UpstreamChanged: self._upstream_changed,
+            events.BreakerChanged: self._breaker_changed,
+            events.SignInEnded: self._sign_in_ended,
+            events.PoolWorkerStarted: self._pool_worker_started,
+            events.PoolWorkerEnded: self._pool_worker_ended,
+            events.ChildStarted: self._child_started,
+            events.ChildEnded: self._child_ended,
+            events.ProcessCrashed: lambda event: self._count_kind(table.CRASHES, event.kind),
+            events.SupervisorGaveUp: lambda event: self._count_kind(table.GAVE_UP, event.kind),
+            events.ProcessLeaked: lambda event: self._count_kind(table.LEAKS, event.kind),
+            events.LoopBlocked: lambda event: self._count_kind(table.LOOP_BLOCKS, event.kind),
+            events.LoopLagged: lambda event: self._record(table.LOOP_LAG, (), event.seconds),
+            events.ActDone: self._act_done,
+        }
+        self._counts: tuple[float, ProgramCounts] | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Record an event. Those that no metric is made of are left out."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    # --- gauges
+
+    def gauges(self) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+        """The present value of each gauge. Processes and threads are looked at once a second, however often this is called."""
+        for metric in _COUNTED_WHILE_OPEN:
+            # `list` of a dict's values is atomic, so that another thread may change the dict.
+            for labels, number in Counter(list(self._open[metric.name].values())).items():
+                yield metric, labels, number
+        for metric in (table.UPSTREAM_STATE, table.BREAKER_STATE):
+            yield from self._state_gauges(metric)
+        counts = self._program_counts()
+        by_kind: dict[str, KindCount] = {}
+        for kind, count in counts.kinds.items():
+            label = self._kind(kind)
+            by_kind[label] = count if label not in by_kind else by_kind[label] + count
+        for label, count in by_kind.items():
+            yield table.PROCESSES, (label,), count.processes
+            yield table.MAILBOX_MESSAGES, (label,), count.waiting
+            yield table.MAILBOX_LONGEST, (label,), count.longest
+        yield table.THREADS_BUSY, (), counts.busy_threads
+
+    def _state_gauges(self, metric: Metric) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
+        total: dict[tuple[str, str, str], int] = {}
+        for (program, upstream), states in list(self._states[metric.name].items()):
+            for state, is_present in list(states.items()):
+                labels = (self._program(program), self._upstream(upstream), self._word(state))
+                total[labels] = total.get(labels, 0) + is_present
+        for labels, count in total.items():
+            yield metric, labels, count
+
+    def _program_counts(self) -> ProgramCounts:
+        now = time.monotonic()
+        if self._counts is None or now - self._counts[0] >= _LOOK_INTERVAL:
+            self._counts = (now, count_program())
+        return self._counts[1]
+
+    # --- calls
+
+    def _call_started(self, event: events.CallStarted) -> None:
+        self._calls[event.call] = (event.side, self._program(event.program), event.way)
+
+    def _call_ended(self, event: events.CallEnded) -> None:
+        self._calls.pop(event.call, None)
+        is_client = event.side == "client"
+        key = (
+            *(is_client, event.program, event.way, event.method, event.is_method_known),
+            event.name if event.is_known and event.method in _NAMED else event.is_known,
+            *(event.outcome, event.code, event.isolation, event.revision, event.transport, event.http_version),
+            *(event.principal_kind, event.address if is_client else ""),
+        )
+        labels = self._call_labels.get(key)
+        if labels is None:
+            if len(self._call_labels) >= _MOST_CACHED:
+                self._call_labels.clear()
+            labels = self._call_labels[key] = self._labels_of(event)
+        record = self._record
+        record(table.CLIENT_OPERATION if is_client else table.SERVER_OPERATION, labels.operation, event.seconds)
+        record(table.CALLS, labels.call, 1)
+        record(table.CALL_QUEUE, labels.place, event.queued)
+
+    def _labels_of(self, event: CallEnded) -> _CallLabels:
+        program = self._program(event.program)
+        method = self._method(event.method) if event.is_method_known else UNKNOWN
+        part = _NAMED.get(event.method)
+        name = "" if part is None or not event.name else self._name(event.name) if event.is_known else UNKNOWN
+        code = "" if event.code is None else self._code(str(event.code))
+        operation: tuple[str, ...] = (
+            method,
+            code or error_type(event.outcome, None),
+            name if part == "tool" else "",
+            name if part == "prompt" else "",
+            "execute_tool" if part == "tool" else "",
+            code,
+            *self._connection(event.revision, event.transport, event.http_version),
+            program,
+        )
+        if event.side == "client":
+            operation = (*operation, *self._server_labels(event.address))
+        place = (event.side, program, event.way)
+        call = (*place, method, name, event.outcome, event.isolation, event.principal_kind)
+        return _CallLabels(operation, call, place)
+
+    def _connection(self, revision: str, transport: str, http_version: str) -> tuple[str, str, str, str]:
+        network, protocol = _TRANSPORTS.get(transport, ("", ""))
+        return self._revision(revision), network, protocol, self._word(http_version)
+
+    def _server_labels(self, address: str) -> tuple[str, str]:
+        host, port = server_of(address)
+        return self._server(host), self._port(port)
+
+    def _request_refused(self, event: events.RequestRefused) -> None:
+        word = self._word
+        labels = (self._program(event.program), word(event.kind), word(event.setting), word(event.transport))
+        self._record(table.REFUSALS, labels, 1)
+
+    # --- sessions, streams, questions and tasks
+
+    def _session_opened(self, event: events.SessionOpened) -> None:
+        labels = (event.side, self._program(event.program), self._word(event.transport))
+        self._open[table.SESSIONS_OPEN.name][event.side, event.program, event.session] = labels
+
+    def _session_closed(self, event: events.SessionClosed) -> None:
+        self._open[table.SESSIONS_OPEN.name].pop((event.side, event.program, event.session), None)
+        error = "_OTHER" if event.is_failure else ""
+        labels = (
+            error,
+            *self._connection(event.revision, event.transport, event.http_version),
+            self._program(event.program),
+        )
+        if event.side == "client":
+            self._record(table.CLIENT_SESSION, (*labels, *self._server_labels(event.address)), event.seconds)
+        else:
+            self._record(table.SERVER_SESSION, labels, event.seconds)
+
+    def _stream_opened(self, event: events.StreamOpened) -> None:
+        self._open[table.STREAMS_OPEN.name][event.stream] = (self._program(event.program), event.kind)
+
+    def _stream_closed(self, event: events.StreamClosed) -> None:
+        self._open[table.STREAMS_OPEN.name].pop(event.stream, None)
+        if event.is_evicted:
+            self._record(table.STREAMS_EVICTED, (self._program(event.program), event.kind), 1)
+
+    def _question_asked(self, event: events.QuestionAsked) -> None:
+        labels = (event.side, self._program(event.program), self._method(event.method))
+        self._open[table.QUESTIONS_OPEN.name][event.side, event.question] = labels
+
+    def _question_ended(self, event: events.QuestionEnded) -> None:
+        self._open[table.QUESTIONS_OPEN.name].pop((event.side, event.question), None)
+        labels = (event.side, self._program(event.program), self._method(event.method), event.outcome)
+        self._record(table.QUESTIONS, labels, 1)
+
+    def _task_created(self, event: events.TaskCreated) -> None:
+        self._open[table.TASKS_OPEN.name][event.program, event.task] = (self._program(event.program),)
+
+    def _task_ended(self, event: events.TaskEnded) -> None:
+        self._open[table.TASKS_OPEN.name].pop((event.program, event.task), None)
+        self._record(table.TASKS, (self._program(event.program), self._word(event.status)), 1)
+
+    # --- upstreams, sign-ins and pools
+
+    def _upstream_changed(self, event: events.UpstreamChanged) -> None:
+        self._state_changed(table.UPSTREAM_STATE, table.UPSTREAM_CHANGES, event)
+        if event.state == _REMOVED:
+            for by_upstream in self._states.values():
+                by_upstream.pop((event.program, event.upstream), None)
+
+    def _breaker_changed(self, event: events.BreakerChanged) -> None:
+        self._state_changed(table.BREAKER_STATE, table.BREAKER_CHANGES, event)
+
+    def _state_changed(
+        self, gauge: Metric, counter: Metric, event: events.UpstreamChanged | events.BreakerChanged
+    ) -> None:
+        had = self._states[gauge.name].get((event.program, event.upstream), {})
+        # A new dict, since another thread may read the old one.
+        self._states[gauge.name][event.program, event.upstream] = {**dict.fromkeys(had, False), event.state: True}
+        labels = (self._program(event.program), self._upstream(event.upstream), self._word(event.state))
+        self._record(counter, labels, 1)
+
+    def _sign_in_ended(self, event: events.SignInEnded) -> None:
+        outcome = "failure" if event.is_failure else "success"
+        labels = (event.side, self._program(event.program), self._word(event.kind), outcome)
+        self._record(table.SIGN_INS, labels, 1)
+
+    def _pool_worker_started(self, event: events.PoolWorkerStarted) -> None:
+        labels = (self._program(event.program), self._name(event.pool))
+        self._open[table.POOL_WORKERS.name][event.program, event.pool, event.process] = labels
+
+    def _pool_worker_ended(self, event: events.PoolWorkerEnded) -> None:
+        self._open[table.POOL_WORKERS.name].pop((event.program, event.pool, event.process), None)
+        if event.is_failure:
+            labels = (self._program(event.program), self._name(event.pool), self._word(event.signal or "exit"))
+            self._record(table.POOL_LOSSES, labels, 1)
+
+    # --- processes
+
+    def _child_started(self, event: events.ChildStarted) -> None:
+        if event.is_restart:
+            self._count_kind(table.RESTARTS, event.kind)
+
+    def _child_ended(self, event: events.ChildEnded) -> None:
+        if event.is_start:
+            self._count_kind(table.START_FAILURES, event.kind)
+
+    def _count_kind(self, metric: Metric, kind: str) -> None:
+        self._record(metric, (self._kind(kind),), 1)
+
+    def _act_done(self, event: events.ActDone) -> None:
+        self._record(table.ACTS, (self._word(event.act), self._word(event.outcome)), 1)
+
+
+_COUNTED_WHILE_OPEN: Final = (
+    table.CALLS_IN_FLIGHT,
+    table.SESSIONS_OPEN,
+    table.STREAMS_OPEN,
+    table.QUESTIONS_OPEN,
+    table.TASKS_OPEN,
+    table.POOL_WORKERS,
+)
+_REMOVED: Final = "stopped"
+"""The last state of an upstream."""
