@@ -74,6 +74,7 @@ from greenroom.transports.listening_sockets import (
 
 from . import program_runner
 from .errors import ConfigError, GreenroomError
+from .observe.readiness import missing_parts
 from .run_options import announce_urls, bind_sockets, urls_of
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.listening_sockets import Binding, SocketTicket
 
+    from .observe.admin_settings import Admin
     from .server import Server
 
 log: Final = logging.getLogger("greenroom.multi_worker_server")
@@ -156,7 +158,7 @@ class WorkerProcesses:
             self._cluster.child_spec(),
             handover_child(self.binding, self._ticket, self._page),
             child(Supervisor, worker_specs, intensity=restarts, period=60.0, backoff=_BACKOFF).but(
-                id="processes", restart="transient", significant=True
+                id="processes", restart="transient", significant=True, name=_OWNERS
             ),
             *self._inspectors,
             child(ServingControl, self).but(id="serving", shutdown=self.grace + 2 * _DRAIN_SLACK),
@@ -173,6 +175,11 @@ class WorkerProcesses:
             id=name, shutdown=self.grace + _STOP + 1.0
         )
 
+    def missing(self) -> Sequence[str]:
+        """Why no client can be served: empty while one worker runs, since it takes the clients of those that are being restarted."""
+        reasons = tuple(missing_parts(_OWNERS))
+        return reasons if len(reasons) >= len(self.names) or not self.open else ()
+
     def on_node_started(self, name: str, addresses: Sequence[str]) -> None:
         """Introduce a new worker's node to the others, and them to it."""
         for other, theirs in self._addresses.items():
@@ -182,7 +189,15 @@ class WorkerProcesses:
         self._addresses[name] = addresses
 
 
-def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *, inspect: bool = False) -> None:
+def run_workers(
+    server: Server,
+    config: HttpConfig,
+    grace: float,
+    count: int,
+    *,
+    inspect: bool = False,
+    admin: Admin | None = None,
+) -> None:
     """Bind the address, and run the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
     from .inspect_socket import inspect_child  # noqa: PLC0415 - a worker loads it only when it is inspected
 
@@ -193,8 +208,13 @@ def run_workers(server: Server, config: HttpConfig, grace: float, count: int, *,
         inspectors = [inspect_child(name, lambda: urls)] if inspect else []
         workers = WorkerProcesses(count, application, config, binding, grace, inspectors)
         workers.announce = lambda: announce_urls(name, urls)
+        children = [workers.child_spec()]
+        if admin is not None:
+            from .observe.admin_listener import AdminPart  # noqa: PLC0415 - only for programs that ask for it
+
+            children = AdminPart(admin, name, workers.missing).around(*children)
         with echo_worker_output():
-            program_runner.run(lambda: [workers.child_spec()], grace=grace)
+            program_runner.run(lambda: children, grace=grace)
     except (ActorError, NotLoaded, SocketHandoverFailed) as error:
         cause = worker_error(error)
         ours = isinstance(cause, GreenroomError)  # such errors explain themselves
@@ -375,6 +395,7 @@ async def _drain_worker(worker: Ref[WorkerNode]) -> None:
 # The main program starts it, and is linked to it: the worker ends with the program.
 
 WORKER_NODE: Final = "greenroom.worker_node"
+_OWNERS: Final = "greenroom.worker_owners"
 _INTENSITY: Final = 3
 
 

@@ -95,6 +95,15 @@ def check_run(
         raise ConfigError(f"grace must be a number of seconds, 0 or more, not {grace!r}")
 
 
+def check_admin(admin: object) -> None:
+    """Raise `ConfigError` for a value that has no settings of an admin listener, with what to write instead."""
+    from .observe.admin_settings import Admin  # noqa: PLC0415 - only for programs that ask for it
+
+    if not isinstance(admin, Admin):
+        instead = f"Admin(port={admin})" if type(admin) is int else "Admin()"
+        raise ConfigError(f"admin must be Admin(…), not {admin!r}: write admin={instead}, from greenroom.observe")
+
+
 def check_store(store: object) -> None:
     """Raise `ConfigError` for an object that is no task store, before the first task ends."""
     if store is not None and (isinstance(store, type) or not all(hasattr(store, word) for word in ("open", "close"))):

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from functools import partial
 from inspect import signature, unwrap
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from weakref import WeakSet
 
 from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef, announced_scopes
@@ -53,6 +53,7 @@ from .errors import ConfigError, suggests
 from .run_options import (
     announce_urls,
     auth_gate_of,
+    check_admin,
     check_options,
     check_run,
     check_store,
@@ -64,7 +65,7 @@ from .run_options import (
 from .server_tasks import ServerTasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from os import PathLike
     from typing import Self, Unpack
@@ -87,6 +88,8 @@ if TYPE_CHECKING:
     from .asgi_mount import Caller
     from .decorators import ToolKeywords
     from .host import Host
+    from .observe.admin_listener import AdminPart
+    from .observe.admin_settings import Admin
 
     Transport = Literal["stdio", "http"]
 
@@ -154,7 +157,9 @@ class Server(Decorators):
         self._nodes: WeakSet[Node] = WeakSet()
         self.tasks = ServerTasks(self.company, self._nodes)
         """Starts, ends and lists tasks of the program itself. From any thread."""
-        self._runner = ChildRunner(self.child_spec)
+        self._admin: Admin | None = None
+        """The admin listener of `started`."""
+        self._runner = ChildRunner(lambda: self.child_spec(admin=self._admin))
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
@@ -258,6 +263,7 @@ class Server(Decorators):
         inspect: bool = False,
         access_log: bool | None = None,
         log_json: bool = False,
+        admin: Admin | None = None,
     ) -> None:
         """Serve until the peer disconnects (stdio) or a signal comes; then stop in order.
 
@@ -265,7 +271,7 @@ class Server(Decorators):
         for HTTP see `config`. With `workers`, as many processes serve HTTP under this one; they import this server by its name. `inspect` lets this
         user see the tree with `greenroom tree`, also those of the workers, named `name-1`, `name-2` and so on. `access_log=True` logs each call and
         refusal to stderr, or to the program's own log if it has set one up; False disables that; None leaves it to the logger `greenroom.access`.
-        `log_json` logs JSON lines. Exits with code 1 when the tree cannot be kept alive.
+        `log_json` logs JSON lines. `admin` adds a listener for health checks, metrics and the observer in a browser: `Admin()`. Exits with code 1 when the tree cannot be kept alive.
         """
         stop_import_in_worker("server.run()")
         program_runner.check_no_loop()
@@ -274,10 +280,13 @@ class Server(Decorators):
         with LogOptions(access=access_log, json=log_json).applied():
             try:
                 check_run(transport, host=host, port=port, config=config, workers=workers, grace=grace)
+                if admin is not None:
+                    check_admin(admin)
                 if transport == "stdio":
-                    self._run_stdio(program_runner.GRACE if grace is None else grace, line_limit)
+                    self._run_stdio(program_runner.GRACE if grace is None else grace, line_limit, admin)
                 else:
-                    self._run_http(*grace_periods(http_config(config, host, port), grace), workers, inspect=inspect)
+                    config, grace = grace_periods(http_config(config, host, port), grace)
+                    self._run_http(config, grace, workers, inspect=inspect, admin=admin)
             except (ConfigError, CannotListen) as error:
                 raise error.with_traceback(
                     None
@@ -285,7 +294,7 @@ class Server(Decorators):
             except (program_runner.GaveUp, TaskStoreError) as error:
                 sys.exit(f"greenroom: {error}")
 
-    def _run_stdio(self, grace: float, line_limit: int) -> None:
+    def _run_stdio(self, grace: float, line_limit: int, admin: Admin | None) -> None:
         streams = StandardStreams()
         wire = StdioWire(self.company, streams.input, streams.output, line_limit=line_limit)
 
@@ -296,7 +305,8 @@ class Server(Decorators):
 
         name, patience = self.company.name("stdio"), program_runner.grace_of_calls(grace)
         try:
-            program_runner.run(lambda: [self._spec([stdio_child(wire, name=name, grace=patience)])], until, grace=grace)
+            children = self._around(admin, self._spec([stdio_child(wire, name=name, grace=patience)]))
+            program_runner.run(lambda: children, until, grace=grace)
         finally:
             wire.close()
             streams.close()
@@ -306,16 +316,28 @@ class Server(Decorators):
 
         self._extra_children.append(inspect_child(name, lambda: self.urls))
 
-    def _run_http(self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool) -> None:
+    def _around(self, admin: Admin | None, spec: ChildSpec[Any]) -> list[ChildSpec[Any]]:
+        return [spec] if admin is None else self._admin_part(admin).around(spec)
+
+    def _admin_part(self, admin: Admin) -> AdminPart:
+        from .observe.admin_listener import AdminPart  # noqa: PLC0415 - only for programs that ask for it
+        from .observe.readiness import missing_parts  # noqa: PLC0415 - as above
+
+        check_admin(admin)
+        return AdminPart(admin, self.settings.name, lambda: missing_parts(self.company.process_name))
+
+    def _run_http(
+        self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool, admin: Admin | None
+    ) -> None:
         if workers is not None:
             from .multi_worker_server import run_workers  # noqa: PLC0415 - rarely used, and it loads the cluster
 
-            run_workers(self, config, grace, workers, inspect=inspect)
+            run_workers(self, config, grace, workers, inspect=inspect, admin=admin)
             return
         with closed_on_failure(config) as binding:
-            spec = self._http_listener(config, binding)
+            children = self._around(admin, self._spec([self._http_listener(config, binding)]))
             program_runner.run(
-                lambda: [self._spec([spec])], grace=grace, ready=lambda: announce_urls(self.settings.name, self.urls)
+                lambda: children, grace=grace, ready=lambda: announce_urls(self.settings.name, self.urls)
             )
 
     def children_at(
@@ -335,7 +357,7 @@ class Server(Decorators):
             binding.shares.extra_load = lambda: count_sessions(self.company)
         return [member.child, self._spec([self._http_listener(config, binding, member.router, place.key)])]
 
-    def child_spec(
+    def child_spec(  # noqa: PLR0913 - all optional and by keyword
         self,
         transport: Transport | None = None,
         *,
@@ -344,11 +366,19 @@ class Server(Decorators):
         config: HttpConfig | None = None,
         streams: StandardStreams | None = None,
         line_limit: int = LINE_LIMIT,
+        admin: Admin | None = None,
     ) -> ChildSpec[Any]:
-        """The whole company as a child of any supervisor, with a transport if one is named.
+        """The whole company as a child of any supervisor, with a transport if one is named, and with an admin listener.
 
         `"stdio"` takes over the program's standard streams at once, unless `streams` are given.
         """
+        if admin is not None:
+            part = self._admin_part(admin)
+            with part.closed_on_failure():
+                served = self.child_spec(
+                    transport, host=host, port=port, config=config, streams=streams, line_limit=line_limit
+                )
+            return part.beside(served)
         if transport is None:
             return self._spec([])
         check_run(transport, host=host, port=port, config=config)
@@ -371,8 +401,12 @@ class Server(Decorators):
         return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
 
     @asynccontextmanager
-    async def started(self) -> AsyncGenerator[Company]:
+    async def started(self, *, admin: Admin | None = None) -> AsyncGenerator[Company]:
         """Run the company in this loop during the block, for tests and for programs with their own loop."""
+        if admin is not None:
+            if self._runner.is_active:
+                raise ConfigError("the server runs already: give admin=… where it is started first")
+            self._admin = admin
         await self._runner.acquire()
         try:
             yield self.company
@@ -398,7 +432,9 @@ class Server(Decorators):
             raise ConfigError("a host must be mounted before the server runs")
         from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - rarely used, and large
 
-        _check_host(self, host, prefix)
+        from .host_mounting import GATEWAY_FEATURES, both_hooks, check_mount  # noqa: PLC0415 - as above
+
+        check_mount(self, host, prefix)
         company, before = self.company, self._gateways
         listed = {listing.method for listing in LISTINGS} & company.hooks.answers.keys()
         if listed and not before:
@@ -407,7 +443,7 @@ class Server(Decorators):
             )
         if prefix in {each.prefix for each in before}:
             raise ConfigError(f"a host is mounted with the prefix {prefix!r} already: give this one another")
-        self.settings = replace(self.settings, capabilities={**_GATEWAY_FEATURES, **self.settings.capabilities})
+        self.settings = replace(self.settings, capabilities={**GATEWAY_FEATURES, **self.settings.capabilities})
         company.set_up(self.settings)
         gateway = Gateway(
             host,
@@ -424,8 +460,8 @@ class Server(Decorators):
         company.hooks = replace(
             hooks,
             answers=gateway.answers(),
-            roots_changed=_both_hooks(lambda _, facts: gateway.roots_changed(facts.session_id), hooks.roots_changed),
-            level=_both_hooks(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
+            roots_changed=both_hooks(lambda _, facts: gateway.roots_changed(facts.session_id), hooks.roots_changed),
+            level=both_hooks(lambda wanted, facts: gateway.level(facts.session_id, wanted), hooks.level),
         )
         self._gateways.append(gateway)
         company.catalogue_ref.write(lambda catalogue: catalogue.with_mounted(gateway))
@@ -613,46 +649,6 @@ class Server(Decorators):
 
 # `__new__` accepts any option only to report unknown ones; `help(Server)`, editors and the reference should show the real options.
 Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
-
-
-# --- Mounting a host: the server then serves the host's servers besides its own registrations.
-
-_GATEWAY_FEATURES: Final[dict[str, Any]] = {
-    "tools": {"listChanged": True},
-    "resources": {"subscribe": True, "listChanged": True},
-    "prompts": {"listChanged": True},
-    "completions": {},
-}
-"""Upstreams and their features may come later than a client's handshake, so all features are declared."""
-
-
-def _check_host(server: Server, host: object, prefix: object) -> None:
-    """Raise `ConfigError` for a value that is no host, with what to write instead."""
-    from .host import Host  # noqa: PLC0415 - loaded only if needed
-
-    if not isinstance(prefix, str):
-        raise ConfigError(f"the prefix of a mounted host must be a text, not {prefix!r}")
-    if isinstance(host, Host):
-        return
-    if isinstance(host, type(server)):
-        called = host.settings.name
-        raise ConfigError(
-            f"a server mounts a Host, and {host!r} is a server: write server.mount(Host({{{called!r}: the_server}})), which serves its tools "
-            f"as {called}__its_tool; or register its functions here"
-        )
-    raise ConfigError(f'a server mounts a Host, as in server.mount(Host({{"there": "https://…/mcp"}})), not {host!r}')
-
-
-def _both_hooks(first: Callable[[Any, SessionFacts], Awaitable[None]], then: Callable[[Any, Any], Any] | None) -> Any:
-    """The gateway's hook, followed by the server's own."""
-
-    async def both(value: Any, facts: SessionFacts) -> None:
-        await first(value, facts)
-        answer = None if then is None else then(value, facts)
-        if answer is not None:
-            await answer
-
-    return both
 
 
 # --- A peer's context outside of any call.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.run_options import auth_gate_of, closed_on_failure
@@ -26,7 +27,7 @@ from .admin_access import ROOT, TOKEN, AdminAccess
 from .readiness import Readiness, ReadyMark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Generator, Iterable
 
     from greenroom.supervision import ChildSpec, ExitReason
     from greenroom.transports.asgi import App, Receive, Scope, Send
@@ -41,11 +42,11 @@ _INTENSITY: Final = 1000
 class AdminPart:
     """The admin listener of one program. It is bound when it is made; its children have to be started."""
 
-    def __init__(self, admin: Admin, program: str, required: Callable[[], Sequence[Hashable]]) -> None:
-        """`program` is the name that the pages show; `required` names the processes without which the program is not ready. Raises `CannotListen`."""
+    def __init__(self, admin: Admin, program: str, missing: Callable[[], Iterable[str]]) -> None:
+        """`program` is the name that the pages show; `missing` says which parts do not run that the program needs. Raises `CannotListen`."""
         self.admin = admin
         self.program = program
-        self.readiness = Readiness(required)
+        self.readiness = Readiness(missing)
         self.access = AdminAccess(admin)
         self._gate = auth_gate_of(admin.auth, () if admin.scope is None else (admin.scope,))
         self._announced = False
@@ -90,9 +91,14 @@ class AdminPart:
         """The same as one child: its restarts are its supervisor's to decide, as without the listener."""
         return child(Supervisor, self.around(served), intensity=0).but(id=served.id)
 
-    def close(self) -> None:
-        """Give the port back, where the children were never started."""
-        self._binding.close()
+    @contextmanager
+    def closed_on_failure(self) -> Generator[None]:
+        """Give the port back if the block fails."""
+        try:
+            yield
+        except BaseException:
+            self._binding.close()
+            raise
 
     # --- what the pages show
 

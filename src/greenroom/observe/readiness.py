@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.supervision import GenServer, Supervisor, current_node, whereis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from greenroom.supervision import ExitReason
 
@@ -18,9 +19,9 @@ _RESTARTS: Final = {"restarting": "is being restarted", "undefined": "is stopped
 class Readiness:
     """The readiness of one program: it has started, does not stop, and the parts that it needs run."""
 
-    def __init__(self, required: Callable[[], Sequence[Hashable]]) -> None:
-        """`required` names the processes that have to run, and whose own permanent children have to."""
-        self._required = required
+    def __init__(self, missing: Callable[[], Iterable[str]]) -> None:
+        """`missing` says which parts do not run that have to: see `missing_parts`."""
+        self._missing = missing
         self.has_started = False
         self.is_stopping = False
         self.is_drained = False
@@ -34,11 +35,11 @@ class Readiness:
             return ["an operator has drained the program"]
         if not self.has_started:
             return ["the program is starting"]
-        return [reason for name in self._required() for reason in _missing_parts(name)][:_MOST_REASONS]
+        return list(islice(self._missing(), _MOST_REASONS))
 
 
-def _missing_parts(name: Hashable) -> Iterator[str]:
-    """The permanent parts below a supervisor that do not run. Children of dynamic supervisors come and go, and are no parts."""
+def missing_parts(name: Hashable) -> Iterator[str]:
+    """The permanent parts below the supervisor of this name that do not run. Children of dynamic supervisors come and go, and are no parts."""
     pid = whereis(name)
     process = None if pid is None else current_node().process(pid)
     if process is None or process.life:
