@@ -30,10 +30,15 @@ _log: Final = logging.getLogger("greenroom.supervision")
 class CallTracer(Protocol):
     """Follows calls from one program to the next. `call` is the number in the events of the call. No method raises."""
 
-    home: str
-    """The module whose `enter_carried(carried)` does the same as `enter` in another process of the operating system, with what `carrier` returned here."""
-    fields: Sequence[str]
-    """The keys that a carrier may have."""
+    @property
+    def home(self) -> str:
+        """The module whose `enter_carried(carried)` does the same as `enter` in another process of the operating system, with what `carrier` returned here."""
+        ...
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The keys that a carrier may have."""
+        ...
 
     def enter(self, call: int) -> None:
         """Make the call the current one, in the context of the code that runs for it."""

@@ -404,6 +404,10 @@ def _pins(tree: Tree, path: str) -> set[tuple[str, str]]:
 _PINNED = re.compile(r"[\w.-]+==[\w.+!-]+[^\n]*(?:\n +--hash=sha256:[0-9a-f]{64}[ \\]*)+")
 
 
+_IMPORTED_AS = {"opentelemetry-api": "opentelemetry"}
+"""By distribution: the package that it is imported as, where that has another name."""
+
+
 def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator[str]:
     """The distributions that pyproject requires: for users, and with `developers` for developing and building as well."""
     project = pyproject["project"]
@@ -413,7 +417,7 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
     for requirement in (requirement for entries in lists for requirement in entries):
         name = re.match(r"[\w.-]+", requirement)
         assert name is not None, requirement
-        yield name.group().lower()
+        yield _IMPORTED_AS.get(name.group().lower(), name.group().lower())
 
 
 RULES = (

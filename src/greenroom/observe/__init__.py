@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from greenroom.event_types import TaskEnded as TaskEnded
     from greenroom.event_types import UpstreamChanged as UpstreamChanged
 
+    from .admin_settings import Admin as Admin
+    from .open_telemetry import OpenTelemetry as OpenTelemetry
+
 # Each module, and the names that the package exports from it: `python -m tests.house --write` makes the table from the imports above.
 _HOMES: Final[dict[str, str]] = {
     "greenroom.event_types": "ActDone BreakerChanged CallEnded CallStarted CallStep ChildEnded "
@@ -50,6 +53,8 @@ _HOMES: Final[dict[str, str]] = {
     "QuestionAsked QuestionEnded RequestRefused SessionClosed SessionOpened "
     "SignInEnded StreamClosed StreamOpened SupervisorGaveUp TaskCreated "
     "TaskEnded UpstreamChanged",
+    "greenroom.observe.admin_settings": "Admin",
+    "greenroom.observe.open_telemetry": "OpenTelemetry",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this function would accept any name

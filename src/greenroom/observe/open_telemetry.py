@@ -1,0 +1,483 @@
+"""Spans and metrics of calls for OpenTelemetry, as its semantic conventions for MCP describe them.
+
+::
+
+    with OpenTelemetry():
+        server.run("http")
+
+Each call that this program answers is a span of kind SERVER, and each that it makes one of kind CLIENT, also where a gateway does both. A request carries its trace
+in `params._meta`, and so does a job to a process of its own, so that the spans of a handler are children of its call wherever it runs.
+
+Opt-in attributes (the arguments and results of tools) are never set, since events have none: a hook around calls may set them on the current span.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from opentelemetry import context as contexts
+from opentelemetry import metrics, propagate, trace
+
+from greenroom import __version__
+from greenroom.errors import ConfigError
+from greenroom.event_types import CallEnded, CallStarted, SessionClosed
+from greenroom.supervision.event_bus import bus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
+
+    from opentelemetry.propagators.textmap import TextMapPropagator
+
+    from greenroom.event_types import Event
+
+    Attributes: TypeAlias = dict[str, str | int | float]
+
+_log: Final = logging.getLogger("greenroom.observe")
+
+BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""The boundaries that the conventions advise, in seconds."""
+UNKNOWN: Final = "_unknown"
+"""Stands in metrics for a name that is not registered."""
+MOST_OPEN: Final = 65_536
+"""How many spans may be open. Each call ends, so that only a fault reaches this; then the oldest spans are ended."""
+_MOST_KEPT: Final = 4096
+"""How many sets of attributes are kept for reuse."""
+_SILENCE: Final = 60.0
+"""Seconds between two log records about an error of OpenTelemetry."""
+_LONGEST_NAME: Final = 256
+_LONGEST_URI: Final = 1024
+_LONGEST_MESSAGE: Final = 300
+
+_NAMED: Final[Mapping[str, str]] = {
+    "tools/call": "gen_ai.tool.name",
+    "prompts/get": "gen_ai.prompt.name",
+    "resources/read": "mcp.resource.uri",
+    "resources/subscribe": "mcp.resource.uri",
+    "resources/unsubscribe": "mcp.resource.uri",
+}
+"""By method, the attribute for what it names."""
+_RESOURCE: Final = "mcp.resource.uri"
+_GOOD: Final = frozenset({"result", "asks"})
+_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "tool_error": "the tool reported an error",
+    "error": "the call ended with an error",
+    "deadline": "the call took too long",
+    "cancelled": "the caller cancelled it",
+    "peer_gone": "the other end is gone",
+    "worker_crashed": "the handler crashed",
+    "process_ended": "the process that ran it ended",
+    "refused": "a limit refused it",
+}
+"""Descriptions of a span's status for errors without a message."""
+
+
+class _OpenCall(NamedTuple):
+    """The span of a call that has not ended, and the context for what happens in it."""
+
+    span: trace.Span
+    context: contexts.Context
+    started: CallStarted
+
+
+class OpenTelemetry:
+    """Traces and measures the calls of this program, from `install` to `uninstall`, or in a `with` block.
+
+    Without providers and a propagator, the program's own are used: those that `opentelemetry.trace.set_tracer_provider` and its siblings have set, before or
+    after. `resource_uri_in_names` puts the URIs of resources into the names of spans; use it where there are few.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+        propagator: TextMapPropagator | None = None,
+        *,
+        resource_uri_in_names: bool = False,
+    ) -> None:
+        self.home: Final = __name__
+        self._propagator = propagate.get_global_textmap() if propagator is None else propagator
+        self.fields: Sequence[str] = tuple(sorted(self._propagator.fields))
+        """The keys by which requests carry their trace."""
+        self._uri_in_names = resource_uri_in_names
+        self._tracer = trace.get_tracer("greenroom", __version__, tracer_provider)
+        meter = metrics.get_meter("greenroom", __version__, meter_provider)
+        self._calls, self._sessions = (
+            {
+                side: meter.create_histogram(
+                    f"mcp.{side}.{what}.duration",
+                    "s",
+                    _METRIC_TEXTS[side, what],
+                    explicit_bucket_boundaries_advisory=BUCKETS,
+                )
+                for side in ("server", "client")
+            }
+            for what in ("operation", "session")
+        )
+        self._open: dict[int, _OpenCall] = {}
+        self._starting: dict[tuple[str, ...], Attributes] = {}
+        self._labels: dict[tuple[Any, ...], Attributes] = {}
+        self._quiet_until = 0.0
+        self._unsubscribe: Callable[[], None] | None = None
+        self._takers: dict[type[Event], Callable[[Any], None]] = {
+            CallStarted: self._on_call_started,
+            CallEnded: self._on_call_ended,
+            SessionClosed: self._on_session_closed,
+        }
+
+    # --- for the program
+
+    def install(self) -> Self:
+        """Begin. Raises `ConfigError` where another one is installed."""
+        if bus.tracer is not None:
+            raise ConfigError("this program is traced already: install one OpenTelemetry, before the first server runs")
+        bus.tracer = self
+        self._unsubscribe = bus.subscribe(self._on_event)
+        return self
+
+    def uninstall(self) -> None:
+        """Stop. Spans of calls that have not ended are ended now."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = bus.tracer = None
+            while self._open:
+                self._end_oldest()
+
+    def __enter__(self) -> Self:
+        return self.install()
+
+    def __exit__(self, *error: object) -> None:
+        self.uninstall()
+
+    # --- for the bus: whatever a provider does, no call is harmed
+
+    def _on_event(self, event: Event) -> None:
+        take = self._takers.get(type(event))
+        if take is not None:
+            try:
+                take(event)
+            except Exception:  # noqa: BLE001 - it is logged
+                self._log_error()
+
+    def enter(self, call: int) -> None:
+        """Make the span of the call the current one, for all that its worker does from now on."""
+        opened = self._open.get(call)
+        if opened is not None:
+            contexts.attach(opened.context)  # never detached: the context is the worker's own, and ends with it
+
+    def carrier(self, call: int) -> dict[str, str]:
+        """The trace of the call, for an outgoing request or a job."""
+        carried: dict[str, str] = {}
+        opened = self._open.get(call)
+        if opened is not None:
+            try:
+                self._propagator.inject(carried, opened.context)
+            except Exception:  # noqa: BLE001 - it is logged
+                self._log_error()
+        return carried
+
+    def current_ids(self) -> tuple[str, str] | None:
+        """The current trace and span, in hexadecimal digits."""
+        found = trace.get_current_span().get_span_context()
+        if not found.is_valid:
+            return None
+        return trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id)
+
+    def _log_error(self) -> None:
+        """Log the exception, unless one was logged a moment ago: a broken provider fails at each call."""
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _SILENCE
+            _log.exception(
+                "OpenTelemetry failed; calls go on without it (further errors are not logged for %g s)", _SILENCE
+            )
+
+    # --- calls
+
+    def _on_call_started(self, started: CallStarted) -> None:
+        parent = contexts.get_current()
+        links: list[trace.Link] | None = None
+        if started.side == "server":
+            parent, links = self._origin(started, parent)
+        kind, attributes = _KINDS[started.side], self._starting_attributes(started)
+        span = self._tracer.start_span(self._span_name(started), parent, kind, attributes, links)
+        if len(self._open) >= MOST_OPEN:
+            self._end_oldest()
+        self._open[started.call] = _OpenCall(span, trace.set_span_in_context(span, parent), started)
+
+    def _origin(
+        self, started: CallStarted, ambient: contexts.Context
+    ) -> tuple[contexts.Context, list[trace.Link] | None]:
+        """The parent of a call that this program answers, and its links.
+
+        The parent is what the request says in `_meta`, or what made the call: the task's creator, the code around it, or the HTTP request. The others are linked.
+        """
+        candidates: list[contexts.Context] = []
+        if started.trace is not None:
+            candidates.append(self._extracted(started.trace))
+        creator = self._open.get(started.creator) if started.creator else None
+        if creator is not None:
+            candidates.insert(0, creator.context)
+        candidates.append(ambient)
+        if started.http_trace is not None:
+            candidates.append(self._extracted(started.http_trace))
+        chosen: contexts.Context | None = None
+        links: list[trace.Link] = []
+        for each in candidates:
+            found = trace.get_current_span(each).get_span_context()
+            if not found.is_valid:
+                continue
+            if chosen is None:
+                chosen = each
+            else:
+                links.append(trace.Link(found))
+        return candidates[0] if chosen is None else chosen, links or None
+
+    def _extracted(self, carried: Mapping[str, str]) -> contexts.Context:
+        return self._propagator.extract(without_invalid(carried), contexts.Context())
+
+    def _span_name(self, started: CallStarted) -> str:
+        method, name = _text(started.method), started.name
+        attribute = _NAMED.get(method) if name else None
+        if attribute is None or (attribute is _RESOURCE and not self._uri_in_names):
+            return method
+        return f"{method} {_short(attribute, name)}"
+
+    def _starting_attributes(self, started: CallStarted) -> Attributes:
+        method = _text(started.method)
+        key = (
+            started.side,
+            started.program,
+            started.way,
+            method,
+            started.revision,
+            started.transport,
+            started.http_version,
+        )
+        common = self._starting.get(key)
+        if common is None:
+            common = {"mcp.method.name": method, **_network(started.transport, started.http_version)}
+            if method == "tools/call":
+                common["gen_ai.operation.name"] = "execute_tool"
+            if started.revision:
+                common["mcp.protocol.version"] = _text(started.revision)
+            if started.program:
+                common["greenroom.program"] = _text(started.program)
+            common["greenroom.way"] = started.way
+            _keep(self._starting, key, common)
+        found = common.copy()
+        if started.name and (attribute := _NAMED.get(method)):
+            found[attribute] = _short(attribute, started.name)
+        if started.request:
+            found["jsonrpc.request.id"] = _text(started.request)
+        if started.session:
+            found["mcp.session.id"] = _text(started.session)
+        if started.task:
+            found["greenroom.task"] = _text(started.task)
+        if started.address:
+            found.update(_address(_PEERS[started.side], started.address))
+        return found
+
+    def _on_call_ended(self, ended: CallEnded) -> None:
+        opened = self._open.pop(ended.call, None)
+        labels = self._labels_of(ended)
+        context = None if opened is None else opened.context
+        try:
+            self._calls[ended.side].record(ended.seconds, labels, context)
+        finally:
+            if opened is not None:
+                self._end_span(opened, ended, labels)
+
+    def _end_span(self, opened: _OpenCall, ended: CallEnded, labels: Attributes) -> None:
+        span, started = opened.span, opened.started
+        if span.is_recording():
+            if labels["mcp.method.name"] is UNKNOWN:
+                span.update_name(UNKNOWN)
+            elif not ended.is_known:
+                span.update_name(started.method)
+            attributes: Attributes = {"greenroom.outcome": ended.outcome}
+            if ended.isolation:
+                attributes["greenroom.isolation"] = ended.isolation
+            if ended.queued:
+                attributes["greenroom.queued"] = ended.queued
+            if ended.revision and not started.revision:
+                attributes["mcp.protocol.version"] = _text(ended.revision)
+            if ended.outcome not in _GOOD:
+                _add_error(attributes, ended)
+                text = _text(ended.message, _LONGEST_MESSAGE) or _DESCRIPTIONS.get(ended.outcome)
+                span.set_status(trace.StatusCode.ERROR, text)
+            span.set_attributes(attributes)
+        span.end()
+
+    def _end_oldest(self) -> None:
+        try:
+            opened = self._open.pop(next(iter(self._open)))
+            opened.span.end()
+        except Exception:  # noqa: BLE001 - it is logged; another thread may have ended that one
+            self._log_error()
+
+    def _labels_of(self, ended: CallEnded) -> Attributes:
+        """The attributes of the metric, all of them of few values."""
+        name = ended.name if ended.is_known else UNKNOWN
+        if _NAMED.get(ended.method) in (None, _RESOURCE):
+            name = ""
+        address = ended.address if ended.side == "client" else ""
+        key = (
+            ended.side,
+            ended.program,
+            ended.method,
+            name,
+            ended.outcome,
+            ended.code,
+            ended.revision,
+            ended.transport,
+            ended.http_version,
+            address,
+        )
+        found = self._labels.get(key)
+        if found is None:
+            method = _text(ended.method) if ended.is_method_known else UNKNOWN
+            found = {"mcp.method.name": method, **_network(ended.transport, ended.http_version)}
+            if ended.method == "tools/call":
+                found["gen_ai.operation.name"] = "execute_tool"
+            if ended.program:
+                found["greenroom.program"] = _text(ended.program)
+            if name:
+                found[_NAMED[ended.method]] = _text(name)
+            if ended.revision:
+                found["mcp.protocol.version"] = _text(ended.revision)
+            if address:
+                found.update(_address("server", address))
+            if ended.outcome not in _GOOD:
+                _add_error(found, ended)
+            _keep(self._labels, key, found)
+        return found
+
+    # --- sessions
+
+    def _on_session_closed(self, closed: SessionClosed) -> None:
+        attributes: Attributes = dict(_network(closed.transport, closed.http_version))
+        if closed.program:
+            attributes["greenroom.program"] = _text(closed.program)
+        if closed.revision:
+            attributes["mcp.protocol.version"] = _text(closed.revision)
+        if closed.side == "client" and closed.address:
+            attributes.update(_address("server", closed.address))
+        if closed.is_failure:
+            attributes["error.type"] = "session_lost"
+        self._sessions[closed.side].record(closed.seconds, attributes)
+
+
+_KINDS: Final = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT}
+_PEERS: Final = {"server": "client", "client": "server"}
+_METRIC_TEXTS: Final = {
+    ("client", "operation"): (
+        "The duration of the MCP request or notification as observed on the sender from the time it was sent until the response or ack is received."
+    ),
+    ("server", "operation"): (
+        "MCP request or notification duration as observed on the receiver from the time it was received until the result or ack is sent."
+    ),
+    ("client", "session"): "The duration of the MCP session as observed on the MCP client.",
+    ("server", "session"): "The duration of the MCP session as observed on the MCP server.",
+}
+
+
+def _keep(table: dict[Any, Attributes], key: tuple[Any, ...], attributes: Attributes) -> None:
+    if len(table) >= _MOST_KEPT:
+        table.clear()
+    table[key] = attributes
+
+
+def _short(attribute: str, name: str) -> str:
+    """The name as an attribute; the query of a URI is left out, since it may hold secrets."""
+    return _text(name.partition("?")[0], _LONGEST_URI) if attribute is _RESOURCE else _text(name)
+
+
+def _text(text: str, longest: int = _LONGEST_NAME) -> str:
+    """The text, shortened, and without the surrogates that would make an exporter drop everything that it was about to send."""
+    text = text[:longest]
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _add_error(attributes: Attributes, ended: CallEnded) -> None:
+    if ended.code is None:
+        attributes["error.type"] = ended.outcome
+    else:
+        attributes["error.type"] = attributes["rpc.response.status_code"] = str(ended.code)
+
+
+@lru_cache(maxsize=64)
+def _network(transport: str, http_version: str) -> Mapping[str, str | int]:
+    """The attributes of a transport; none for one inside this program."""
+    if transport == "stdio":
+        return {"network.transport": "pipe"}
+    if transport == "http":
+        version = {"network.protocol.version": _text(http_version)} if http_version else {}
+        return {"network.transport": "tcp", "network.protocol.name": "http", **version}
+    return {}
+
+
+_HOST_AND_PORT: Final = re.compile(r"([^:\[\]\s]{1,255}|\[[0-9A-Fa-f:.%]{1,64}\]):([0-9]{1,5})", re.ASCII)
+
+
+@lru_cache(maxsize=1024)
+def _address(whose: str, address: str) -> Mapping[str, str | int]:
+    """The attributes of an address as `host:port`, with brackets around a host of IPv6, or of a host alone."""
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None:
+        return {f"{whose}.address": _text(address.strip("[]"))}
+    return {f"{whose}.address": _text(found[1].strip("[]")), f"{whose}.port": int(found[2])}
+
+
+# --- What a peer sends as its trace. The propagators of OpenTelemetry log each invalid part, so that a peer could fill the log, and take 46 ms of the loop for 8 KB
+# of tabs in `baggage`. So only what they would accept reaches them.
+
+_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[\x21-\x7e]{0,200})?")
+_STATE_MEMBER: Final = re.compile(
+    r"(?:[a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})="
+    r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_TOKEN: Final = r"[\x21\x23-\x27\x2a\x2b\x2d\x2e\x30-\x39\x41-\x5a\x5e-\x7a\x7c\x7e]+"  # noqa: S105 - of a grammar
+_VALUE: Final = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+_BAGGAGE_MEMBER: Final = re.compile(f"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*")
+_LONGEST_STATE: Final = 512
+_LONGEST_MEMBER: Final = 4096
+_MOST_MEMBERS: Final = 64
+_MOST_STATES: Final = 32
+
+
+def without_invalid(carried: Mapping[str, str]) -> dict[str, str]:
+    """The carrier without what is invalid in it; of baggage, the valid members are kept."""
+    found: dict[str, str] = {}
+    for field, value in carried.items():
+        if field == "traceparent":
+            if _PARENT.fullmatch(value):
+                found[field] = value
+        elif field == "tracestate":
+            members = [each.strip(" \t") for each in value.split(",")] if len(value) <= _LONGEST_STATE else []
+            members = [each for each in members if each]
+            if members and len(members) <= _MOST_STATES and all(map(_STATE_MEMBER.fullmatch, members)):
+                found[field] = ",".join(members)
+        elif field == "baggage":
+            if members := [each for each in map(_baggage_member, value.split(",")[:_MOST_MEMBERS]) if each]:
+                found[field] = ",".join(members)
+        elif len(value) <= _LONGEST_STATE and value.isascii() and value.isprintable():
+            found[field] = value
+    return found
+
+
+def _baggage_member(text: str) -> str:
+    """One member without white space; empty for an invalid one."""
+    if len(text) > _LONGEST_MEMBER:
+        return ""
+    text = ";".join("=".join(part.strip(" \t") for part in each.split("=", 1)) for each in text.split(";"))
+    return text if _BAGGAGE_MEMBER.fullmatch(text) else ""
+
+
+def enter_carried(carried: Mapping[str, str]) -> None:
+    """Continue a trace in another process of the operating system: `carried` is what `OpenTelemetry.carrier` returned there."""
+    contexts.attach(propagate.extract(dict(carried)))
