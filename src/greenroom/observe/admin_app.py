@@ -181,8 +181,8 @@ class AdminApp:
         if self._gate is None:
             return _refuse(404, "Viewers come with the link that the program prints", is_logged=False)
         credential = (await request.form).get("credential", "").strip()
-        names = self._gate.headers
-        shown = {"authorization": f"Bearer {credential}"} if "authorization" in names else {names[0]: credential}
+        name = self._gate.headers[0]  # the provider's own header comes first
+        shown = {name: f"Bearer {credential}" if name == "authorization" else credential}
         found = await self._authenticate({**_headers(), **shown})
         if isinstance(found, HttpRefusal):
             return self._sign_in_page(found.status, found, was_wrong=True)
