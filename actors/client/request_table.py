@@ -6,7 +6,7 @@ import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
-from greenroom.protocol.errors import BadAnswer, LocalProtocolError
+from greenroom.protocol.errors import BadAnswer, ErrorCode, LocalProtocolError
 from greenroom.protocol.jsonrpc import JsonRpcError, JsonRpcResponse, encode_notification, encode_request, is_object
 from greenroom.protocol.methods import EXTENSION_METHODS, TASKS_EXTENSION, PeerSide, missing_capability
 from greenroom.supervision import Backoff, send_after
@@ -147,7 +147,7 @@ class RequestTable:
         if len(working) != 1 or working[0].wire != wire.pid or working[0].method not in _ASKING:
             return None
         (entry,) = working
-        return AskingCall(entry.method, entry.params or {}, entry.id)
+        return AskingCall(entry.method, entry.params or {}, entry.id, entry.call)
 
     # --- outgoing
 
@@ -176,6 +176,8 @@ class RequestTable:
         if self.wire is not None:
             self.send(entry)
         else:
+            if entry.call is not None:
+                entry.call.step("queued", self._line.phase.value)
             self._limit_wait(entry)
 
     def _limit_wait(self, entry: PendingRequest) -> None:
@@ -270,7 +272,7 @@ class RequestTable:
             params = {**(params or {}), "_meta": {**meta, "progressToken": entry.token}}
         if entry.call is not None:
             params = entry.call.on_sent(params)
-        wire.send(encode_request(entry.id, method, params), entry.id)
+        self._line.transmit(wire, encode_request(entry.id, method, params), entry.id)
         entry.wire, entry.envelope = wire.pid, None
 
     def _send_enveloped(self, entry: PendingRequest, wire: ClientWire, envelope: OutgoingEnvelope) -> None:
@@ -300,9 +302,9 @@ class RequestTable:
         frame = envelope.request(entry.id, method, params, token=entry.token, level=line.wanted_level, more=entry.retry)
         if wire.is_http:
             plan = line.tool_headers.plan_of(params) if method == "tools/call" else None
-            wire.send(frame, entry.id, mirrored=mirrored_headers(method, params, plan))
+            line.transmit(wire, frame, entry.id, mirrored=mirrored_headers(method, params, plan))
         else:
-            wire.send(frame, entry.id)
+            line.transmit(wire, frame, entry.id)
         entry.wire, entry.envelope = wire.pid, envelope
 
     def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
@@ -314,7 +316,7 @@ class RequestTable:
                 return
             params = {**(params or {}), "_meta": self.envelope.meta((params or {}).get("_meta"))}
         try:
-            self.wire.send(encode_notification(method, params or None))
+            self._line.transmit(self.wire, encode_notification(method, params or None))
         except WireFull as error:
             raise RequestLost(method, error, maybe_done=False) from None
 
@@ -466,7 +468,7 @@ class RequestTable:
             return  # the end of its stream has told the server
         params = {"requestId": entry.id} | ({"reason": message.reason} if message.reason else {})
         try:
-            wire.send(encode_notification("notifications/cancelled", params))
+            self._line.transmit(wire, encode_notification("notifications/cancelled", params))
         except WireFull:
             return  # the wire is full: the server will answer in vain
 
@@ -497,8 +499,11 @@ class RequestTable:
         """End a request that can neither be sent nor wait. Of one that the server has begun it is not known what became."""
         if entry.suspended:
             self.on_abandoned(entry)
-        if entry.doubted is not None:
-            self.end(entry, entry.doubted[0])
+        doubted = None if entry.doubted is None else entry.doubted[0]
+        if doubted is not None and getattr(doubted, "code", None) != ErrorCode.UNSUPPORTED_PROTOCOL_VERSION:
+            self.end(
+                entry, doubted
+            )  # it may be the request's own; with the code above, the server has surely not begun
             return
         is_lost = entry.is_begun and not isinstance(error, ClientClosed | RequestLost)
         self.end(entry, RequestLost(entry.method, error) if is_lost else error)

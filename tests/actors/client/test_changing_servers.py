@@ -96,6 +96,19 @@ async def test_a_refused_call_whose_server_is_gone_keeps_the_refusal() -> None:
         await phase(line, Phase.PARKED)
 
 
+async def test_a_call_that_was_surely_not_begun_ends_as_unavailable_where_its_server_is_gone() -> None:
+    stage = stateless_stage(answers={"tools/call": SILENCE})
+    stage.is_http = True
+    async with playing(stage, park_after=1) as (line, _):
+        call = line.begin("tools/call", CALL)
+        await stage.wire.hears("tools/call")
+        stage.failures.append(ConnectionLost("gone"))
+        stage.wire.answer(stage.asked("tools/call")[0], REFUSED)
+        with pytest.raises(Parked):
+            await call
+        assert len(stage.asked("tools/call")) == 1
+
+
 @pytest.mark.row("26-R6", "26-V10")
 @pytest.mark.parametrize("later", ["stateless", "handshake"])
 async def test_a_question_that_comes_while_the_connection_opens_anew_is_asked(later: str) -> None:
