@@ -2,7 +2,7 @@
 
 It works the same in the loop, in a thread, and in an `isolation="thread"` loop of its own. Notifications (`progress`, `log`, `notify`) are sent at once, and
 may be awaited or not. Questions (`sample`, `elicit`, `roots`, `request`) are awaited, in a plain thread through `wait`. After the call, notifications are
-no-ops that return False, and questions raise `CallEnded`.
+no-ops that return False, and questions raise `CallIsOver`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from greenroom.supervision import Pid
     from greenroom.transports.interfaces import Peer
 
+    from .call_events import ObservedCall
     from .server_questions import AwaitableQuestion
     from .worker_interfaces import Cancellation, Job, PeerChannel, RoundInput, SessionFacts
 
 T = TypeVar("T")
 
 
-class CallEnded(GreenroomError):
+class CallIsOver(GreenroomError):
     """The call of this context is over, so its client can no longer be asked."""
 
     def __init__(self, what: str) -> None:
@@ -91,6 +92,7 @@ class Context(ClientRequester):
         "cancelled",
         "meta",
         "name",
+        "observed",
         "params",
         "progress_token",
         "request_id",
@@ -120,6 +122,7 @@ class Context(ClientRequester):
         self._is_over = False
         self._questions: list[AwaitableQuestion[Any]] = []
         self._task_job: tuple[Job, Pid, asyncio.Lock] | None = None
+        self.observed: ObservedCall | None = None
         self._progress = -math.inf
         self.cancelled = cancelled
         """True once the call is cancelled; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
@@ -319,7 +322,7 @@ class Context(ClientRequester):
         `ask_timeout` unless given; `math.inf` waits for ever.
         """
         if self._is_over:
-            raise CallEnded(method)
+            raise CallIsOver(method)
         seconds = self._ask_timeout if timeout is None else timeout
         prepared = prepare_params(method, to_jsonable(dict(params or {})), self._facts.version)
         asking = self._peer_channel.ask(method, prepared, None if seconds == math.inf else seconds, key)
@@ -342,7 +345,7 @@ class Context(ClientRequester):
         """
         self.cancelled.raise_if_set()
         if self._is_over:
-            raise CallEnded("ctx.start_task()")
+            raise CallIsOver("ctx.start_task()")
         if asyncio.get_running_loop() is self._loop:
             return await self._start_task()
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._start_task(), self._loop))
@@ -369,7 +372,7 @@ class Context(ClientRequester):
         if self._is_over or self.cancelled:
             _close_coroutine(awaitable)
             self.cancelled.raise_if_set()
-            raise CallEnded("ctx.wait()")
+            raise CallIsOver("ctx.wait()")
         future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop)
         forget = self.cancelled.subscribe(future.cancel)
         try:
@@ -379,7 +382,7 @@ class Context(ClientRequester):
             raise
         except FutureCancelled:
             self.cancelled.raise_if_set()
-            raise CallEnded("ctx.wait()") from None
+            raise CallIsOver("ctx.wait()") from None
         finally:
             forget()
 

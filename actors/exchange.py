@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Raw
 
@@ -38,7 +38,7 @@ from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification
 from greenroom.protocol.methods import unsupported_error
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import CallTimeout, clock, current_node, exit
-from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
+from greenroom.transports.access_log import name_in
 from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
 from .call_failures import timed_out, worker_lost
@@ -52,11 +52,13 @@ from .worker_interfaces import CallBecameTask, Cancellation, JobError, JobReply,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.input_required import RecordedAnswers
     from greenroom.protocol.jsonrpc import JsonRpcRequest, RequestId
     from greenroom.supervision import ExitReason, Node, Pid, Shutdown
     from greenroom.transports.interfaces import SessionReply
 
+    from .call_events import ObservedCall
     from .call_failures import CallFailure
     from .company import Company
     from .exchange_table import Exchanges
@@ -99,6 +101,13 @@ class ExchangeFeed(ChannelFeed):
         self._exchange.on_reader_left(self)
 
 
+class _Ending(NamedTuple):
+    """How a call has ended: the response, or None for no response."""
+
+    ending: CallFailure | bytes | None
+    outcome: Outcome
+
+
 class _Question:
     """A question of the handler that its user has not answered."""
 
@@ -139,7 +148,6 @@ class Exchange:
         "_queued",
         "_quiet",
         "_responses",
-        "_started_at",
         "_stream_at",
         "_table",
         "_timeout",
@@ -150,6 +158,7 @@ class Exchange:
         "facts",
         "kept_bytes",
         "method",
+        "observed",
         "parked_as",
         "request_digest",
         "request_id",
@@ -158,7 +167,13 @@ class Exchange:
     )
 
     def __init__(
-        self, table: Exchanges, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, own: float | None
+        self,
+        table: Exchanges,
+        request: JsonRpcRequest,
+        facts: SessionFacts,
+        quiet: float | None,
+        own: float | None,
+        observed: ObservedCall | None = None,
     ) -> None:
         """`own` is the handler's own timeout, if it has one."""
         self._table = table
@@ -175,7 +190,7 @@ class Exchange:
         self._alarm: asyncio.TimerHandle | None = None
         self._collecting: asyncio.TimerHandle | None = None
         self._job: Job | None = None
-        self._ending: CallFailure | bytes | None = None
+        self._ending: _Ending | None = None
         self._is_over = False
         self._queued = 0
         """How many messages of threads wait for the loop. Threads may miscount a little: a lock would cost every message one."""
@@ -192,7 +207,7 @@ class Exchange:
         self.parked_as: str | None = None
         """Its id among the parked calls; None before its first question."""
         self.round = 0
-        self._attach(request, facts, quiet)
+        self._attach(request, facts, quiet, observed)
 
     @property
     def company(self) -> Company:
@@ -206,13 +221,16 @@ class Exchange:
 
     # --- the round: one request, and its reply
 
-    def _attach(self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None) -> None:
+    def _attach(
+        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, observed: ObservedCall | None
+    ) -> None:
+        self.observed = observed
         self.request_id = request.id
         self.facts = facts
         self._level = None if facts.log_level is None else LOG_LEVELS.index(facts.log_level)
         self._progress_token = request.progress_token
         self._quiet = quiet
-        now = self._started_at = self._last_active = self._node.now()
+        now = self._last_active = self._node.now()
         self._stream_at = math.inf if quiet is None else now + quiet
         # Two names: the reply may be there before it is awaited, and is not kept while the call is parked.
         self._waiter: asyncio.Future[SessionReply] | None = self._node.loop.create_future()
@@ -230,7 +248,7 @@ class Exchange:
         assert reply is not None
         return await reply
 
-    def _reply(self, body: bytes | None, status: int = 200, outcome: str = "") -> None:
+    def _reply(self, body: bytes | None, outcome: Outcome, status: int = 200, error: McpError | None = None) -> None:
         """Reply to the request; None ends it without a reply."""
         waiter, self._waiter = self._waiter, None
         feed, self._feed = self._feed, None
@@ -241,10 +259,9 @@ class Exchange:
             if body is not None:
                 feed.push(body, self.request_id)
             feed.end()
-        if is_on():
-            facts, seconds = self.facts, self._node.now() - self._started_at
-            outcome = outcome or outcome_of(body or b"{}")
-            log_call(self.method, self._name, outcome, seconds, facts.peer, facts.version)
+        if self.observed is not None:
+            self.observed.end(outcome, error)
+            self.observed = None
 
     def _open_stream(self) -> bool:
         """Make the reply a stream. False when there is no request, or its client reads no streams."""
@@ -276,19 +293,20 @@ class Exchange:
         """The process has ended: reply for it, if it did not."""
         self.worker = None
         if not self._is_over:
-            self._end(worker_lost(self.method, reason, self.settings))
+            outcome: Outcome = "worker_crashed" if self._table.is_supervised else "process_ended"
+            self._end(worker_lost(self.method, reason, self.settings), outcome)
 
     def send(self, message: JobReply | JobError | CallBecameTask) -> bool:
         """Take the job's reply or error, or the task that works on it from now on."""
         if not self._is_over:
             match message:
-                case JobReply(body=body):
-                    self._end(body)
-                case JobError(error=error):
-                    self._end(error)
+                case JobReply(body=body, outcome=outcome):
+                    self._end(body, outcome)
+                case JobError(error=error, outcome=outcome):
+                    self._end(error, outcome)
                 case CallBecameTask(result=result):
                     self.worker = None  # it is the task's now
-                    self._end(result)
+                    self._end(result, "result")
         return True
 
     send_now = send
@@ -297,17 +315,17 @@ class Exchange:
         """Note the job, whose response has to name the request of the last round."""
         self._job = job
 
-    def fail(self, error: McpError) -> None:
+    def fail(self, error: McpError, outcome: Outcome = "error") -> None:
         """End the call with an error."""
         if not self._is_over:
-            self._end(error)
+            self._end(error, outcome)
 
     def cancel(self, why: str) -> None:
         """The client no longer waits: end the process, and send nothing more."""
         if not self._is_over:
             self._end_worker(why, CANCELLED)
             if self.is_attached:
-                self._end(None, outcome="cancelled")
+                self._end(None, "cancelled")
             else:
                 self.forget()  # its questions were on their way, and nothing but them leads to the next round
 
@@ -317,7 +335,7 @@ class Exchange:
             grace = self.settings.cancel_grace
             end_worker(self.worker, reason, grace, notice=grace)
 
-    def _end(self, ending: CallFailure | bytes | None, outcome: str = "") -> None:
+    def _end(self, ending: CallFailure | bytes | None, outcome: Outcome) -> None:
         """The call has ended. A call that is parked keeps its ending for the next round."""
         self._is_over = True
         self._job = None  # the job refers to the exchange: without this they stay until the garbage collector runs
@@ -330,26 +348,28 @@ class Exchange:
             if not question.answer.done():
                 question.answer.set_exception(NoStream(f"{question.method}: the call is over"))
         if self.is_attached:
-            self._close(ending, outcome)
+            self._close(_Ending(ending, outcome))
         elif ending is not None:
-            self._ending = ending
+            self._ending = _Ending(ending, outcome)
 
-    def _close(self, ending: CallFailure | bytes | None, outcome: str = "") -> None:
+    def _close(self, end: _Ending) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        # A capability that the request does not declare is the one error of a handler that has a status of its own.
-        is_undeclared = isinstance(ending, McpError) and ending.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY
-        body = None if ending is None else self._encoded(ending)
-        self._reply(body, _BAD_REQUEST if is_undeclared else 200, outcome)
+        ending, status, error = end.ending, 200, None
+        if isinstance(ending, McpError):
+            if ending.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
+                status = _BAD_REQUEST  # the one error of a handler that has a status of its own
+            elif ending.code in _REFUSALS:
+                ending = McpError(ErrorCode.INTERNAL_ERROR, ending.message, ending.data)
+            ending = error = STATELESS_DIALECT.fit_error(ending)
+        self._reply(None if ending is None else self._encoded(ending), end.outcome, status, error)
         self._table.release(self)
 
     def _encoded(self, ending: CallFailure | bytes) -> bytes:
         """The response to the request of this round."""
         if isinstance(ending, McpError):
-            if ending.code in _REFUSALS:
-                ending = McpError(ErrorCode.INTERNAL_ERROR, ending.message, ending.data)
-            return encode_error(self.request_id, STATELESS_DIALECT.fit_error(ending))
+            return encode_error(self.request_id, ending)
         if isinstance(ending, dict):
             return encode_result(
                 self.request_id, STATELESS_DIALECT.finish(self.method, ending, server_info(self.settings))
@@ -397,7 +417,7 @@ class Exchange:
                 return
         self._end_worker("it took too long", TIMED_OUT)
         failure = timed_out(self.method, self._name, self._timeout, self.settings, is_fixed=self._is_fixed)
-        self._end(failure, outcome="timed out")
+        self._end(failure, "deadline")
 
     # --- questions, and the rounds that answer them
 
@@ -500,7 +520,7 @@ class Exchange:
             self._deadline = math.inf
         self._parked_until = self._node.now() + self.settings.parked_timeout
         self._set_alarm()
-        self._reply(encode_result(self.request_id, result), outcome="asks")
+        self._reply(encode_result(self.request_id, result), "asks")
 
     def check_responses(self, responses: Mapping[str, dict[str, Any]]) -> Mapping[str, dict[str, Any]]:
         """The responses to open questions. Raises `McpError` for one that does not fit; those to other questions are ignored."""
@@ -512,18 +532,26 @@ class Exchange:
         }
 
     def resume(
-        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, responses: Mapping[str, dict[str, Any]]
+        self,
+        request: JsonRpcRequest,
+        facts: SessionFacts,
+        quiet: float | None,
+        responses: Mapping[str, dict[str, Any]],
+        observed: ObservedCall | None = None,
     ) -> None:
         """Begin the next round: the handler goes on with these answers."""
         self._parked_until = math.inf
         if not self._is_fixed and self._timeout is not None:
             self._deadline = self._node.now() + self._timeout
         if self._job is not None:
+            before, self._job.observed = self._job.observed, observed
+            if observed is not None:
+                observed.reached("" if before is None else before.isolation)
             self._job.request_id = request.id
         self.kept_bytes += len(encode([request.params.get("_meta"), responses]))
-        self._attach(request, facts, quiet)
+        self._attach(request, facts, quiet, observed)
         if self._is_over:
-            self._close(self._ending)
+            self._close(self._ending or _Ending(None, "cancelled"))
             return
         for key, response in responses.items():
             assert self._questions is not None
@@ -543,7 +571,7 @@ class Exchange:
             self._alarm = None
         if not self._is_over:
             self.cancelled.set("the call is gone")  # no handler has crashed that goes with it
-            self._end(None)
+            self._end(None, "process_ended")
         self._ending = None
         self._table.release(self)
 

@@ -28,10 +28,12 @@ from greenroom.protocol.input_required import (
 from greenroom.protocol.jsonrpc import encode_error
 from greenroom.protocol.methods import MethodKind, PeerSide
 from greenroom.protocol.mirrored_headers import VERSION_HEADER, check_standard_headers
-from greenroom.supervision import ActorError, Ref, TaskSupervisor, clock, current_node, is_alive, tracebacks
-from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
+from greenroom.supervision import ActorError, Ref, TaskSupervisor, current_node, is_alive, tracebacks
+from greenroom.supervision.event_bus import bus
+from greenroom.transports.access_log import is_on, log_refusal
 from greenroom.transports.interfaces import EncodedReply
 
+from .call_events import observe_request
 from .catalogue import MissingScopes, caller_key, may_use, reached_entries
 from .exchange import Exchange
 from .extensions import admitted_method
@@ -41,6 +43,7 @@ from .server_description import is_disabled
 from .settings import server_info
 from .stateless_tasks import TaskReply, require_extension, task_reply_to, task_starter
 from .task_record import owner_of
+from .tasks import TooManyTasks
 from .worker import answer_inline, handler_timeout
 from .worker_interfaces import Job, SessionFacts, run_job
 
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Process
     from greenroom.transports.interfaces import Peer, SessionReply
 
+    from .call_events import ObservedCall
     from .catalogue import Caller
     from .company import Company
     from .listen_process import ListenFeed
@@ -218,40 +222,41 @@ class Exchanges:
         come on a feed, which is also made after so many seconds without a message; the reader has to leave it, which cancels a request
         that has no reply yet.
         """
-        started_at = clock.now(asyncio.get_running_loop())
-        note = ""
         try:
             facts = self._read_facts(peer, request, headers)
         except ExchangeRefused as error:
-            return _refusal(peer, request, error)
+            unread = self._observe(request, peer, "") if bus.listener is not None else None
+            return _refusal(peer, request, error, unread)
+        observed = self._observe(request, peer, facts.version) if bus.listener is not None or is_on() else None
         try:
-            outcome = self._begin(request, facts, quiet)
+            outcome = self._begin(request, facts, quiet, observed)
             if isinstance(outcome, TaskReply):
                 outcome = await outcome.encoded(request, server_info(self._company.settings))
-        except MissingScopes as error:
-            _log(request, facts, started_at, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
-            return EncodedReply(encode_error(request.id, error), FORBIDDEN, error.scopes)
-        except ExchangeRefused as error:
-            return _refusal(peer, request, error)
         except McpError as error:
-            if error.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
-                return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST))
-            outcome = encode_error(request.id, STATELESS_DIALECT.fit_error(error))
-            if isinstance(error, BadRequestState):  # its client must not learn more, but the operator should
-                note = f" (requestState: {error.detail or error.reason})"
+            return _failure(peer, request, error, observed)
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             tracebacks.log_error(_logger, "%s has a reply that cannot be sent", request.method)
-            outcome = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"))
+            return _failure(peer, request, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"), observed)
+        except BaseException as error:
+            if observed is not None:  # the transport answers with an internal error, if its client still waits
+                is_cancelled = isinstance(error, asyncio.CancelledError)
+                observed.end("cancelled" if is_cancelled else "error", None if is_cancelled else McpError.wrap(error))
+            raise
         if isinstance(outcome, HonouredFilter):
-            return await self._listen(request, facts, outcome)
+            return await self._listen(request, facts, outcome, observed)
         if isinstance(outcome, bytes):
-            _log(request, facts, started_at, outcome_of(outcome) + note)
+            if observed is not None:
+                observed.reached("inline")
+                observed.end("result")
             return EncodedReply(outcome)
         try:
             return await outcome.first_reply()
         except asyncio.CancelledError:
             outcome.cancel("the client has disconnected")
             raise
+
+    def _observe(self, request: JsonRpcRequest, peer: Peer, revision: str) -> ObservedCall:
+        return observe_request(current_node(), self._company, "exchange", request, peer, revision)
 
     def _read_facts(self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None) -> SessionFacts:
         """Check the envelope, and that the headers say the same. Raises `ExchangeRefused`."""
@@ -277,23 +282,25 @@ class Exchanges:
             "", envelope.version, peer, envelope.client_info, envelope.client_capabilities, log_level=envelope.log_level
         )
 
-    async def _listen(self, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter) -> SessionReply:
+    async def _listen(
+        self, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter, observed: ObservedCall | None
+    ) -> SessionReply:
         """Open a listen feed."""
         try:
             place = ListenPlace(self, caller_key(facts.peer))
         except ExchangeRefused as error:
-            return _refusal(facts.peer, request, error)
-        opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted, place))
+            return _refusal(facts.peer, request, error, observed)
+        opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted, place, observed))
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             opening.add_done_callback(_leave_feed)
             raise
         except ActorError:
-            return _refusal(facts.peer, request, ExchangeRefused(_busy(), UNAVAILABLE))
+            return _refusal(facts.peer, request, ExchangeRefused(_busy(), UNAVAILABLE), observed)
 
     def _begin(
-        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None
+        self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, observed: ObservedCall | None
     ) -> bytes | TaskReply | HonouredFilter | Exchange:
         """The response, or what will make it. Raises `McpError`."""
         company = self._company
@@ -301,7 +308,7 @@ class Exchanges:
         if method is None:
             extended = admitted_method(company.catalogue_ref.current, request.method, request.params, facts)
             if extended is not None:
-                return self._start_exchange(request, facts, quiet, Reached((extended,), None))
+                return self._start_exchange(request, facts, quiet, observed, Reached((extended,), None))
         if method is None or method.kind is not MethodKind.REQUEST or is_disabled(company.settings, method):
             raise ExchangeRefused(_method_not_found(request.method), NOT_FOUND)
         params = methods.check_params(method, request.params)
@@ -319,15 +326,16 @@ class Exchanges:
             return body
         retry = read_responses(request.params) if request.method in MAY_ASK else NO_RETRY
         if retry.state is not None:
-            return self._next_round(request, facts, quiet, reached, retry)
-        about_task = task_reply_to(company, request, facts, tool)
-        return about_task or self._start_exchange(request, facts, quiet, reached, retry.responses)
+            return self._next_round(request, facts, quiet, observed, reached, retry)
+        about_task = task_reply_to(company, request, facts, tool, 0 if observed is None else observed.number)
+        return about_task or self._start_exchange(request, facts, quiet, observed, reached, retry.responses)
 
-    def _start_exchange(
+    def _start_exchange(  # noqa: PLR0913, PLR0917 - what a call has
         self,
         request: JsonRpcRequest,
         facts: SessionFacts,
         quiet: float | None,
+        observed: ObservedCall | None,
         reached: Reached,
         responses: Mapping[str, dict[str, Any]] | None = None,
         state: RequestState | None = None,
@@ -338,7 +346,7 @@ class Exchanges:
         starter = task_starter(company, request, reached.tool)
         # Before the exchange is made, which sets its alarm: without a place of its own, it would give back another's.
         self.admit(caller_key(facts.peer))
-        exchange = Exchange(self, request, facts, quiet, own_timeout)
+        exchange = Exchange(self, request, facts, quiet, own_timeout, observed)
         if state is not None:
             exchange.round = state.round
             exchange.set_answers(RecordedAnswers(state.answers), responses)
@@ -357,7 +365,10 @@ class Exchanges:
             catalogue=company.catalogue_ref.current,
             task_starter=starter,
             input=_RoundInput(exchange, request.params, responses, state) if request.method in MAY_ASK else None,
+            observed=observed,
         )
+        if observed is not None:
+            observed.wait()
         exchange.set_job(job)
         self._start(exchange, job)
         return exchange
@@ -369,6 +380,7 @@ class Exchanges:
         request: JsonRpcRequest,
         facts: SessionFacts,
         quiet: float | None,
+        observed: ObservedCall | None,
         reached: Reached,
         retry: RetryFields,
     ) -> Exchange:
@@ -381,14 +393,14 @@ class Exchanges:
             # Without an exchange nothing waits: the handler has ended its run with questions, and is made to run again.
             if state.exchange and (state.answers is None or not reached.may_run_again):
                 raise _gone()
-            return self._start_exchange(request, facts, quiet, reached, retry.responses, state)
+            return self._start_exchange(request, facts, quiet, observed, reached, retry.responses, state)
         if exchange.round != state.round:
             raise _used()
         responses = exchange.check_responses(retry.responses or {})
         self.admit(exchange.caller)
         self._remove_parked(exchange)
         self._resumed.add(state.exchange)
-        exchange.resume(request, facts, quiet, responses)
+        exchange.resume(request, facts, quiet, responses, observed)
         return exchange
 
     def parked_id(self, peer: Peer, request: JsonRpcRequest) -> str | None:
@@ -494,7 +506,13 @@ class Exchanges:
             worker = self._supervisor.now(begin, run_job, (self._company.work, job), (), "temporary", exchange)
             if worker is not None or is_alive(self._supervisor):
                 return
-        exchange.fail(_busy())
+        exchange.fail(_busy(), "process_ended")
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the supervisor of the exchanges' processes is running."""
+        process = self._supervisor_process
+        return process is not None and not process.life
 
     def _find_supervisor(self) -> Process | None:
         process = self._supervisor_process = current_node().named(self._company.name("exchanges"))
@@ -512,7 +530,8 @@ class Exchanges:
         for exchange in tuple(self._parked.values()):
             exchange.forget()
         for exchange in tuple(self._unstarted):
-            exchange.fail(McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
+            restarted = McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request")
+            exchange.fail(restarted, "process_ended")
 
 
 def _leave_feed(opening: asyncio.Future[ListenFeed]) -> None:
@@ -560,13 +579,30 @@ def _used() -> McpError:
     )
 
 
-def _log(request: JsonRpcRequest, facts: SessionFacts, started_at: float, outcome: str) -> None:
-    if is_on():
-        seconds = clock.now(asyncio.get_running_loop()) - started_at
-        log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, facts.version)
+def _failure(peer: Peer, request: JsonRpcRequest, error: McpError, observed: ObservedCall | None) -> EncodedReply:
+    """The reply to a request that has failed before a process has begun to work on it."""
+    if isinstance(error, ExchangeRefused):
+        return _refusal(peer, request, error, observed)
+    if error.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
+        return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST), observed)
+    if isinstance(error, MissingScopes):
+        if observed is not None:
+            observed.end("refused", error, detail=f"{FORBIDDEN}, needs {' '.join(error.scopes)}")
+        return EncodedReply(encode_error(request.id, error), FORBIDDEN, error.scopes)
+    fitted = STATELESS_DIALECT.fit_error(error)
+    if observed is not None:
+        # Its client must not learn more, but the operator should.
+        bad_state = f"requestState: {error.detail or error.reason}" if isinstance(error, BadRequestState) else ""
+        observed.end("refused" if isinstance(error, TooManyTasks) else "error", fitted, detail=bad_state)
+    return EncodedReply(encode_error(request.id, fitted))
 
 
-def _refusal(peer: Peer, request: JsonRpcRequest, error: ExchangeRefused) -> EncodedReply:
+def _refusal(
+    peer: Peer, request: JsonRpcRequest, error: ExchangeRefused, observed: ObservedCall | None
+) -> EncodedReply:
+    if observed is not None:
+        is_bound = error.setting != ""
+        observed.end("refused" if is_bound else "error", error, is_logged=False)
     log_refusal(error.message, status=error.status, peer=peer, method=request.method, setting=error.setting)
     return EncodedReply(encode_error(request.id, error), error.status)
 

@@ -26,7 +26,6 @@ from greenroom.supervision import (
     send_after,
     stopping,
 )
-from greenroom.transports.access_log import is_on, log_call
 from greenroom.transports.interfaces import FeedEvent
 
 from .catalogue import MissingScopes, reached_entries
@@ -47,10 +46,12 @@ from .task_record import TaskChanged, TaskRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.jsonrpc import JsonRpcRequest, RequestId
     from greenroom.protocol.wire_shapes import ListenFilter
     from greenroom.supervision import ExitReason, Monitor, Ref
 
+    from .call_events import ObservedCall
     from .company import Company
     from .exchange_table import ListenPlace
     from .mounted_entries import MountedEntries
@@ -136,7 +137,7 @@ def _check_bounds(name: str, texts: tuple[str, ...]) -> None:
 class ListenFeed(FeedWaiter):
     """The messages of one listening client that it has not read."""
 
-    __slots__ = ("_end_message", "_first", "_id", "_is_over", "_on_left", "_pending")
+    __slots__ = ("_end_message", "_first", "_id", "_is_over", "_on_left", "_pending", "is_left")
 
     name = "changes"
 
@@ -145,6 +146,8 @@ class ListenFeed(FeedWaiter):
         super().__init__()
         self._id = id
         self._on_left = on_left
+        self.is_left = False
+        """Whether its client has left it."""
         self._first: bytes | None = None
         self._pending: dict[tuple[str, str], bytes] = {}
         self._end_message: bytes | None = None
@@ -189,6 +192,7 @@ class ListenFeed(FeedWaiter):
 
     def leave(self) -> None:
         """The reader is gone: the process ends."""
+        self.is_left = not self._is_over
         self._is_over = True
         self._pending.clear()
         self._end_message = None
@@ -205,9 +209,16 @@ class ListenProcess(GenServer):
     traps_exit: ClassVar[bool] = True
 
     def __init__(
-        self, company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter, place: ListenPlace
+        self,
+        company: Company,
+        request: JsonRpcRequest,
+        facts: SessionFacts,
+        wanted: HonouredFilter,
+        place: ListenPlace,
+        observed: ObservedCall | None = None,
     ) -> None:
         """`place` is given back when the process ends."""
+        self._observed = observed
         self._company = company
         self._place = place
         self._id = request.id
@@ -215,14 +226,12 @@ class ListenProcess(GenServer):
         self._facts = facts
         self._filter = wanted
         self._monitor: Monitor | None = None
-        self._started_at = 0.0
         self.feed: ListenFeed
         self._own_ref: Ref[ListenProcess]
 
     def init(self) -> Continue | None:
         """Watch what the filter names, and acknowledge it, at once or as soon as the upstreams have begun."""
         own = self._own_ref = self.ref()
-        self._started_at = self.process.node.now()
         self.feed = ListenFeed(self._id, lambda: own.cast(ListenProcess.finish))
         self.process.add_exit_waiter(self)
         wanted = self._filter
@@ -284,16 +293,22 @@ class ListenProcess(GenServer):
         if isinstance(reason, Shutdown):
             self._send_result()
 
-    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for every reason
+    def on_exit(self, reason: ExitReason) -> None:
         """Runs however the process ended: end the feed, and release what the filter holds."""
+        if self._observed is not None:
+            self._observed.end(self._outcome(reason))
         self.feed.end()
         if self._mounted is not None:
             self._mounted.stop_listening(self.pid)
         self._company.tasks.watchers.unwatch(self._filter.task_ids, self._own_ref)
         self._place.give_back()
-        if is_on():
-            facts, seconds = self._facts, self.process.node.now() - self._started_at
-            log_call("subscriptions/listen", "", "ended", seconds, facts.peer, facts.version)
+
+    def _outcome(self, reason: ExitReason) -> Outcome:
+        if self.feed.is_left:
+            return "cancelled"  # that is how a client ends a listen
+        if isinstance(reason, Shutdown):
+            return "result"
+        return "worker_crashed" if self._company.exchanges.is_supervised else "process_ended"
 
     def _join(self) -> None:
         """Register with the subscriptions' process, and again with its successor."""
@@ -333,10 +348,15 @@ class ListenProcess(GenServer):
 
 
 async def open_listen_feed(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, wanted: HonouredFilter, place: ListenPlace
+    company: Company,
+    request: JsonRpcRequest,
+    facts: SessionFacts,
+    wanted: HonouredFilter,
+    place: ListenPlace,
+    observed: ObservedCall | None = None,
 ) -> ListenFeed:
     """Start the process, and return its feed. Raises `ActorError` when it cannot be started, and gives the place back."""
-    spec = child(ListenProcess, company, request, facts, wanted, place)
+    spec = child(ListenProcess, company, request, facts, wanted, place, observed)
     spec = spec.but(restart="temporary", options=Options(label="listen"))
     supervisor: Ref[DynamicSupervisor] = company.exchanges.supervisor
     try:

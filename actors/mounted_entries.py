@@ -75,6 +75,10 @@ class MountedEntries(Protocol):
         """The upstream's tool that clients call by this name. None for one that no upstream has; while a list is not known yet, a tool of it that may be there."""
         ...
 
+    def announces(self, method: str, name: str) -> bool:
+        """Whether an upstream's list has the tool, prompt or resource that a request names."""
+        ...
+
     async def listen(self, listener: Pid, facts: SessionFacts, uris: Sequence[str], *, lists: bool) -> Sequence[str]:
         """Announce changes to a process, until `stop_listening` or its death: of these resources, and with `lists` of lists that differ for its client.
 

@@ -63,6 +63,11 @@ def short_id(session_id: str) -> str:
     return f"{session_id.removeprefix('mcp_')[:_SHORT_ID_CHARACTERS]}…"
 
 
+def short_task_id(task_id: str) -> str:
+    """The first characters of a task's id, for logs and reports: the id may be all that gives access to the task."""
+    return short_id(task_id.removeprefix("task_"))
+
+
 # --- The public facts of a session: its id, its peer and the agreed revision.
 # The session writes them; transports and lists of sessions read them, without asking its process. They are reachable
 # only through the process, and go with it.

@@ -37,8 +37,8 @@ from greenroom.supervision.statem import (
 from .catalogue import RegistrationError
 from .catalogue_entries import completion_entry, prompt_entry, resource_entry, template_entry, tool_entry
 from .handler_options import CompletionOptions, PromptOptions, ResourceOptions, TemplateOptions, ToolOptions
+from .local_calls import call_locally
 from .subscriptions import announce_list_changed
-from .worker import call_locally
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence

@@ -30,8 +30,10 @@ from greenroom.supervision import (
     send_after,
     stopping,
 )
-from greenroom.transports.access_log import is_on, log_call, log_refusal, name_in, outcome_of
+from greenroom.supervision.event_bus import bus
+from greenroom.transports.access_log import is_on, log_refusal
 
+from .call_events import observe_request
 from .catalogue import MissingScopes, reached_entries
 from .extensions import admitted_method
 from .mounted_entries import callable_tool
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
     from greenroom.transports.interfaces import Feed, Peer, SessionReply
 
+    from .call_events import ObservedCall
     from .company import Company
     from .process_names import SessionInfo
     from .reply_sinks import ReplySink
@@ -132,6 +135,8 @@ class SessionProcess(GenServer):
         self._dropping_streams = False
         self._stream_after: float | None = None
         """The `quiet` of the request that is being handled."""
+        self.observed: ObservedCall | None = None
+        """The call of the request that is being handled; None while nothing hears of calls."""
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -150,6 +155,8 @@ class SessionProcess(GenServer):
         """Runs however the process ended: release everything that waits for it."""
         for timer in self._timers.values():
             timer.cancel()  # a pending timer would keep the ended session in memory
+        if self.observed is not None:
+            self.observed.end("peer_gone")  # unless it has ended, or is in the table: this process died in its middle
         self.calls.on_session_end("the session has ended", reason)
         self.questions.on_session_end()
         self.tasks.on_session_end()
@@ -172,31 +179,55 @@ class SessionProcess(GenServer):
         self.last_used = self.now()
         self._stream_after = quiet
         self._set_peer(peer)
+        observed = self.observed = (
+            self._observe(request)
+            if bus.listener is not None or is_on()
+            else None  # not a function: every call is here
+        )
         try:
             body = self._answer_request(request)
         except MissingScopes as error:
-            self._log(request, f"refused {FORBIDDEN}, needs {' '.join(error.scopes)}")
+            if observed is not None:
+                observed.end("refused", error, detail=f"{FORBIDDEN}, needs {' '.join(error.scopes)}")
             return self.reply_sink.reply_now(request.id, encode_error(request.id, error), FORBIDDEN, error.scopes)
         except TooManyRequests as error:
+            if observed is not None:
+                observed.end("refused", error, is_logged=False)
             log_refusal(error.message, peer=self.facts.peer, setting="max_in_flight", method=request.method)
             return self.reply_sink.reply_now(request.id, encode_error(request.id, error))
         except McpError as error:
+            if observed is not None:
+                observed.end("error", error)
             body = encode_error(request.id, error)
         except LocalProtocolError:  # a registration or setting that cannot be encoded fails one reply, not the session
-            body = encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, "Internal server error"))
+            failure = McpError(ErrorCode.INTERNAL_ERROR, "Internal server error")
+            if observed is not None:
+                observed.end("error", failure)
+            body = encode_error(request.id, failure)
         if body is _DEFERRED:
             return self.reply_sink.reply_later()  # type: ignore[no-any-return]
         if body is REPLY_LATER:
             return later()  # type: ignore[no-any-return]
-        if is_on():
-            self._log(request, "cancelled" if body is None else outcome_of(body))
+        if observed is not None and body is None:
+            observed.end("cancelled")
+        elif observed is not None:
+            observed.revision = self.info.version or ""  # `initialize` has agreed on one
+            observed.reached("inline")
+            observed.end("result")
         return self.reply_sink.reply_now(request.id, body)
 
-    def _log(self, request: JsonRpcRequest, outcome: str) -> None:
-        """Log a request that was answered inline."""
-        if is_on():
-            seconds, facts = self.now() - self.last_used, self.facts
-            log_call(request.method, name_in(request.params), outcome, seconds, facts.peer, self.info.version)
+    def _observe(self, request: JsonRpcRequest) -> ObservedCall:
+        info = self.info
+        return observe_request(
+            self.process.node,
+            self.company,
+            "session",
+            request,
+            self.facts.peer,
+            info.version or "",
+            began_at=self.last_used,
+            session=short_id(info.id) if info.visible_to_peer else "",
+        )
 
     def notify(self, notification: JsonRpcNotification) -> None:
         """Handle a notification. Unknown ones are ignored."""
@@ -345,7 +376,10 @@ class SessionProcess(GenServer):
             call.cancelled,
             company,
             catalogue=company.catalogue_ref.current,
+            observed=call.observed,
         )
+        if call.observed is not None:
+            call.observed.wait()
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED
 
@@ -489,16 +523,16 @@ class SessionProcess(GenServer):
         """Handle every message that is not a transport's request."""
         calls = self.calls
         match message:
-            case JobReply(key=key, body=body):
-                calls.finish(key, body)
+            case JobReply(key=key, body=body, outcome=outcome):
+                calls.finish(key, body, outcome)
             case Exit():
                 pass  # of a hook's worker, which has sent its result
             case CallWorkerLost(call=call, reason=reason):
                 calls.on_worker_lost(call, reason)
             case PeerNotification():
                 self._send_notification(message)
-            case JobError(key=key, error=error):
-                calls.fail(key, error)
+            case JobError(key=key, error=error, outcome=outcome):
+                calls.fail(key, error, outcome)
             case ChangeAnnouncement(method=method, params=params):
                 self._announce_change(method, params)
             case HookReturned(key=key, value=value):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from greenroom.protocol.errors import ErrorCode, McpError, not_executed
 from greenroom.protocol.jsonrpc import ID_LIMIT, encode_error, encode_result, id_key
 from greenroom.supervision import Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
-from greenroom.transports.access_log import is_on, log_call, name_in, outcome_of
+from greenroom.transports.access_log import name_in
 
 from .call_failures import timed_out, worker_lost
 from .worker_interfaces import Cancellation, end_worker
@@ -22,10 +22,12 @@ from .worker_interfaces import Cancellation, end_worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Timer
     from greenroom.transports.interfaces import SessionReply
 
+    from .call_events import ObservedCall
     from .call_failures import CallFailure
     from .peer_channels import CallChannel
     from .session import SessionProcess
@@ -80,7 +82,7 @@ class SessionCalls:
         self._count += 1
         call = SessionCall(self._count, request.id, request.method, caller)
         call.fixed_deadline = fixed_deadline
-        call.started_at = self._session.last_used
+        call.observed = self._session.observed
         call.name = name_in(request.params)
         call.timeout = timeout
         if timeout is not None:
@@ -99,6 +101,7 @@ class SessionCalls:
                 McpError(
                     ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again", not_executed("busy")
                 ),
+                "process_ended",
             )
 
     def run(
@@ -124,17 +127,17 @@ class SessionCalls:
 
     # --- the reply, whichever comes first
 
-    def finish(self, key: int, body: bytes) -> None:
+    def finish(self, key: int, body: bytes, outcome: Outcome = "result") -> None:
         """Reply to the call with the encoded result."""
         call = self.table.take(key)
         if call is not None:
-            self.reply(call, body)
+            self.reply(call, body, outcome)
 
-    def fail(self, key: int, error: McpError) -> None:
+    def fail(self, key: int, error: McpError, outcome: Outcome = "error") -> None:
         """Reply to the call with an error."""
         call = self.table.take(key)
         if call is not None:
-            self.reply(call, encode_error(call.id, error), _http_status(call))
+            self.reply(call, encode_error(call.id, error), outcome, _http_status(call), error)
 
     def cancel(self, id: str | int, reason: str, now: float) -> None:
         """Cancel a request, as its peer asks. The cancellation may arrive before the request."""
@@ -146,7 +149,7 @@ class SessionCalls:
             return  # the protocol forbids to cancel it
         self.table.take(call.key)
         self._abandon(call, reason, CANCELLED)
-        self.reply(call, None, outcome="cancelled")
+        self.reply(call, None, "cancelled")
 
     def check_deadlines(self) -> None:
         """End overdue calls, make streams of silent ones, and set the timer for the next deadline."""
@@ -194,7 +197,7 @@ class SessionCalls:
             is_fixed=call.fixed_deadline,
             as_task=call.task is not None,
         )
-        self._reply_failure(call, failure, outcome="timed out")
+        self._reply_failure(call, failure, "deadline")
 
     def _silence_left(self, call: SessionCall) -> float:
         """How much longer a call may be silent. The time that it waits for the peer does not count."""
@@ -219,20 +222,22 @@ class SessionCalls:
         if self.table.take(call.key) is not None:
             call.cancelled.set("its worker is gone")
             settings = self._session.company.settings
-            self._reply_failure(call, worker_lost(call.method, reason, settings, as_task=call.task is not None))
+            failure = worker_lost(call.method, reason, settings, as_task=call.task is not None)
+            self._reply_failure(call, failure, "worker_crashed" if is_alive(self._workers) else "process_ended")
 
-    def _reply_failure(self, call: SessionCall, failure: CallFailure, *, outcome: str = "") -> None:
+    def _reply_failure(self, call: SessionCall, failure: CallFailure, outcome: Outcome) -> None:
         """Reply to a call whose worker gave no reply."""
         if isinstance(failure, McpError):
-            self.reply(call, encode_error(call.id, failure), _http_status(call), outcome=outcome)
+            self.reply(call, encode_error(call.id, failure), outcome, _http_status(call), failure)
         else:
-            self.reply(call, encode_result(call.id, failure), outcome=outcome)
+            self.reply(call, encode_result(call.id, failure), outcome)
 
     def on_supervisor_down(self) -> None:
         """Fail the calls that the workers' supervisor had not started when it died."""
         self._supervisor_monitor = None
         for call in self.table.unstarted():
-            self.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request"))
+            restarted = McpError(ErrorCode.INTERNAL_ERROR, "The server was restarted during this request")
+            self.fail(call.key, restarted, "process_ended")
 
     def is_supervisor_monitor(self, ref: Monitor) -> bool:
         """Whether this is the monitor on the workers' supervisor."""
@@ -243,8 +248,8 @@ class SessionCalls:
         self._is_over = True
         for call in self.table:
             call.cancelled.set(why)
-            if is_on():
-                self._log(call, "lost with its session")
+            if call.observed is not None:
+                call.observed.end("peer_gone")
         for worker in self.table.workers:
             exit(worker, reason)
         if self._alarm is not None:
@@ -259,24 +264,24 @@ class SessionCalls:
             grace = self._session.company.settings.cancel_grace
             end_worker(call.worker, reason, grace, notice=grace)
 
-    def reply(self, call: SessionCall, body: bytes | None, status: int = 200, *, outcome: str = "") -> None:
-        """Send the call's reply, and cancel the questions that were asked on its behalf.
-
-        `outcome` is for the log, where the body does not show it.
-        """
-        if is_on():
-            self._log(call, outcome or outcome_of(body or b"{}"))
+    def reply(
+        self,
+        call: SessionCall,
+        body: bytes | None,
+        outcome: Outcome,
+        status: int = 200,
+        error: McpError | None = None,
+    ) -> None:
+        """Send the call's reply, and cancel the questions that were asked on its behalf."""
+        if call.observed is not None:
+            call.observed.revision = self._session.info.version or ""  # `initialize` has agreed on one
+            call.observed.end(outcome, error)
         if call.task is not None:
             self._session.tasks.on_replied(call)
         self._session.questions.cancel_of(call)
         self._session.reply_sink.reply(call, body, status)
         if call.stream is not None:
             self._session.on_stream_end()
-
-    def _log(self, call: SessionCall, outcome: str) -> None:
-        session = self._session
-        seconds, facts = session.now() - call.started_at, session.facts
-        log_call(call.method, call.name, outcome, seconds, facts.peer, session.info.version)
 
 
 def _http_status(call: SessionCall) -> int:
@@ -312,8 +317,8 @@ class SessionCall:
         "last_active",
         "method",
         "name",
+        "observed",
         "peer_channel",
-        "started_at",
         "stream",
         "stream_at",
         "task",
@@ -332,8 +337,8 @@ class SessionCall:
         """The calls of its session, once it has a worker."""
         self.cancelled = Cancellation()
         self.name = ""
-        self.started_at = 0.0
-        """When its request arrived, on the loop's clock."""
+        self.observed: ObservedCall | None = None
+        """None while nothing hears of calls."""
         self.hook_argument: Any = None
         """The argument of the hook that runs for this call, for `_apply_hook_result`."""
         self.stream: SessionStream | None = None

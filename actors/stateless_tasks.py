@@ -20,12 +20,13 @@ from greenroom.protocol.input_required import QUESTION_METHODS, check_response
 from greenroom.protocol.jsonrpc import encode_result, is_object
 from greenroom.protocol.methods import TASKS_EXTENSION, method_not_found
 from greenroom.supervision import CallTimeout, ProcessExited, Ref
+from greenroom.supervision.event_bus import bus
 from greenroom.transports.access_log import log_refusal
 
 from .catalogue import caller_key
 from .task_process import TaskProcess
 from .task_record import CancelTask, RunningWork, TaskSpec, milliseconds, result_for, stateless_owner, wire_time
-from .tasks import NO_TASK, declared
+from .tasks import NO_TASK, TooManyTasks, declared
 from .worker_interfaces import CallBecameTask
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ class TaskReply:
 
 
 def task_reply_to(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool | None
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool | None, creator: int = 0
 ) -> TaskReply | None:
     """The reply to one of the task methods, or to a call that becomes a task at once. None for any other request.
 
-    `tool` is the one that the request calls. Raises `McpError`.
+    `tool` is the one that the request calls, and `creator` the number of the call in events. Raises `McpError`.
     """
     if request.method in _ANSWERS:
         if request.method in company.method_handlers:
@@ -80,7 +81,7 @@ def task_reply_to(
         return TaskReply(answer_task_method(company, request, facts))
     if tool is None:
         return None
-    begun = begin_task(company, request, facts, tool)
+    begun = begin_task(company, request, facts, tool, creator)
     return None if begun is None else TaskReply(begun)
 
 
@@ -209,7 +210,7 @@ def _status(record: TaskRecord) -> str:
 
 
 def begin_task(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool, creator: int = 0
 ) -> Awaitable[dict[str, Any]] | None:
     """The `CreateTaskResult` of a call that becomes a task at once. None for any other call.
 
@@ -218,7 +219,7 @@ def begin_task(
     owner = _task_owner(company, facts, tool)
     if owner is None or tool.defer_task:
         return None
-    return _begin(company, request, facts, tool, owner)
+    return _begin(company, request, facts, tool, owner, creator)
 
 
 def task_starter(company: Company, request: JsonRpcRequest, tool: CallableTool | None) -> CallTaskStarter | None:
@@ -243,28 +244,29 @@ def _task_owner(company: Company, facts: SessionFacts, tool: CallableTool) -> st
 
 
 async def _begin(
-    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool, owner: str
+    company: Company, request: JsonRpcRequest, facts: SessionFacts, tool: CallableTool, owner: str, creator: int
 ) -> dict[str, Any]:
-    created = await _create(company, request, facts, tool, owner)
+    created = await _create(company, request, facts, tool, owner, creator)
     return created_result(company.tasks, created.record)
 
 
-async def _create(
+async def _create(  # noqa: PLR0913, PLR0917 - what a task has
     company: Company,
     request: JsonRpcRequest,
     facts: SessionFacts,
     tool: CallableTool,
     owner: str,
+    creator: int,
     running: RunningWork | None = None,
 ) -> CreatedTask:
     try:
         record = company.tasks.admit(
             owner, method=request.method, name=tool.name, session_id="", ttl=None, era="stateless"
         )
-    except McpError as error:
+    except TooManyTasks as error:
         log_refusal(error.message, peer=facts.peer, setting="max_tasks", method=request.method)
         raise
-    spec = TaskSpec(None, 0, request, facts, tool.task_timeout, wanted_task=False, running=running)
+    spec = TaskSpec(None, 0, request, facts, tool.task_timeout, wanted_task=False, running=running, creator=creator)
     return await company.tasks.create(record, spec)
 
 
@@ -295,7 +297,9 @@ class CallTaskStarter:
         owner = _task_owner(company, facts, self._tool)
         if owner is None:
             return None
-        created = await _create(company, self._request, facts, self._tool, owner, RunningWork(worker, job.cancelled))
+        isolation = "" if job.observed is None else job.observed.isolation
+        running = RunningWork(worker, job.cancelled, isolation)
+        created = await _create(company, self._request, facts, self._tool, owner, job.call, running)
         if created.peer_channel is None:  # it was cancelled just now, and this worker is being ended
             job.cancelled.raise_if_set()
             raise McpError(ErrorCode.INTERNAL_ERROR, "The task has ended before it was begun")
@@ -306,6 +310,9 @@ class CallTaskStarter:
         job.session = process
         job.task = created.record.id
         job.peer_channel = created.peer_channel
+        job.observed = created.observed
+        if bus.tracer is not None:
+            bus.tracer.enter(job.call)
         exchange.send(CallBecameTask(key, created_result(company.tasks, created.record)))
         return created.peer_channel
 

@@ -36,12 +36,14 @@ from greenroom.supervision import (
     Shutdown,
     Stop,
     TaskSupervisor,
+    is_alive,
     link,
     monitor,
     send_after,
 )
-from greenroom.transports.access_log import is_on, log_call
+from greenroom.supervision.event_bus import bus
 
+from .call_events import ObservedCall, is_observed, task_created, task_ended
 from .peer_channels import (
     MAX_QUEUED_MESSAGES,
     AskPeer,
@@ -51,7 +53,7 @@ from .peer_channels import (
     ask_session,
     capability_error,
 )
-from .process_names import short_id
+from .process_names import short_task_id
 from .session_calls import CANCELLED, TIMED_OUT
 from .task_record import (
     AwaitTask,
@@ -75,6 +77,7 @@ from .worker_interfaces import Cancellation, Job, JobError, JobReply, end_worker
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from greenroom.event_types import Outcome
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
     from .company import Company
@@ -119,6 +122,7 @@ class TaskProcess(GenServer):
         self._worker: Pid | None = None
         self._worker_monitor: Monitor | None = None
         self._worker_exit_reason: Shutdown = CANCELLED
+        self._observed: ObservedCall | None = None
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> Continue:
@@ -142,6 +146,8 @@ class TaskProcess(GenServer):
             if spec is not None and spec.session is not None:
                 spec.session.send(JobError(spec.key, refusal))
             return Stop(NORMAL)
+        if bus.listener is not None:
+            task_created(self._company, self.record)
         self._set_timer(self._company.settings.task_lifetime, _LIFETIME_OVER)
         if self._origin is not None:
             self._watch(self._origin)
@@ -157,11 +163,13 @@ class TaskProcess(GenServer):
 
     def created(self) -> CreatedTask:
         """The task, once its record is safe. The process of a record that could not be kept ends instead."""
-        return CreatedTask(self.record, self._peer_channel)
+        return CreatedTask(self.record, self._peer_channel, self._observed)
 
     async def _start_job(self, spec: TaskSpec) -> Stop | None:
         """Start a worker, or take over the one that runs. A monitor reports its end, even if it dies before its first step."""
         company = self._company
+        if is_observed():
+            self._observed = self._observe(spec)
         if spec.running is not None:
             self.cancelled = spec.running.cancelled
         peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled)
@@ -183,6 +191,7 @@ class TaskProcess(GenServer):
             self.cancelled,
             company,
             self.record.id,
+            observed=self._observed,
         )
         args = (company.work, job)
         try:
@@ -192,9 +201,28 @@ class TaskProcess(GenServer):
         except Exception as error:  # noqa: BLE001 - any error of starting fails the task
             self.report_unexpected("worker", f"a task's work could not be begun: {error}")
             busy = McpError(ErrorCode.INTERNAL_ERROR, "The server cannot work on this just now: try again")
-            return await self._finish(error_outcome(busy))
+            return await self._finish(error_outcome(busy), "process_ended", busy)
         self._on_worker_started(spec, worker)
         return None
+
+    def _observe(self, spec: TaskSpec) -> ObservedCall:
+        request, facts = spec.request, spec.facts
+        call = ObservedCall(
+            self.process.node,
+            self._company,
+            "task",
+            request.method,
+            request.params,
+            facts.peer,
+            facts.version,
+            task=short_task_id(self.record.id),
+        )
+        call.announce(request.params, creator=spec.creator)
+        if spec.running is None:
+            call.wait()
+        else:
+            call.reached(spec.running.isolation)
+        return call
 
     def _on_worker_started(self, spec: TaskSpec, worker: Pid) -> None:
         self._worker = worker
@@ -209,7 +237,7 @@ class TaskProcess(GenServer):
         if not self.record.terminal:
             ending = error_outcome(McpError(ErrorCode.INTERNAL_ERROR, STOPPED))
             self.record = ending.apply_to(self.record, self._tasks.now())
-            self._log()
+            self._note_end("process_ended")
             self._tasks.save(self.record)
             self._tasks.watchers.announce(self.record)
             self.cancelled.set(STOPPED)
@@ -234,12 +262,12 @@ class TaskProcess(GenServer):
     def handle_info(self, message: Any) -> Any:  # noqa: PLR0912 - one line for each message there is
         """Handle the messages of workers, sessions, the program and timers."""
         match message:
-            case JobReply(body=body):
-                return self._finish(reply_outcome(body))
-            case JobError(error=error):
-                return self._finish(error_outcome(error))
+            case JobReply(body=body, outcome=outcome):
+                return self._finish(reply_outcome(body), outcome)
+            case JobError(error=error, outcome=outcome):
+                return self._finish(error_outcome(error), outcome, error)
             case TaskOutcome():
-                return self._finish(message)
+                return self._finish(message, "result")
             case CancelTask():
                 return self._on_cancel(message)
             case Down(ref=ref, reason=reason):
@@ -273,18 +301,20 @@ class TaskProcess(GenServer):
 
     # --- the end, whichever cause comes first
 
-    async def _finish(self, ending: TaskOutcome, won: CancelTask | None = None) -> Stop | None:
+    async def _finish(
+        self, ending: TaskOutcome, outcome: Outcome, error: McpError | None = None, won: CancelTask | None = None
+    ) -> Stop | None:
         """Decide the outcome, unless that is done; tell the waiting sessions and the origin; stop as soon as the worker is gone."""
         if self.record.terminal:
             return self._stop_if_done()
         self.record = ending.apply_to(self.record, self._tasks.now())
-        self._log()
+        self._note_end(outcome, error)
         self.cancelled.set(self.record.message or "the task is over")
         self._cancel_questions()
         try:
             await self._store_record(self.record)
-        except Exception as error:  # noqa: BLE001 - any error of a store: readers see the end all the same
-            self.report_unexpected("store", f"the end of a task could not be kept: {error}")
+        except Exception as broken:  # noqa: BLE001 - any error of a store: readers see the end all the same
+            self.report_unexpected("store", f"the end of a task could not be kept: {broken}")
         self._announce()
         for waiter in self._waiters:
             waiter.session.send(TaskDecided(waiter.key))
@@ -297,20 +327,19 @@ class TaskProcess(GenServer):
             end_worker(self._worker, self._worker_exit_reason, grace, notice=grace)
         return self._stop_if_done()
 
-    def _log(self) -> None:
-        """Log the end of a peer's task. Its call was answered, and logged, when the task began."""
-        spec, record = self._spec, self.record
-        if spec is not None and is_on():
-            facts, seconds = spec.facts, record.updated - record.created
-            id = short_id(record.id.removeprefix("task_"))
-            log_call(record.method, record.name, record.status, seconds, facts.peer, facts.version, task=id)
+    def _note_end(self, outcome: Outcome, error: McpError | None = None) -> None:
+        """Tell listeners of the end. The call that created the task has ended before."""
+        if self._observed is not None:
+            self._observed.end(outcome, error)
+        if bus.listener is not None:
+            task_ended(self._company, self.record)
 
     def _stop_if_done(self) -> Stop | None:
         return Stop(NORMAL) if self.record.terminal and self._worker is None else None
 
     async def _on_cancel(self, request: CancelTask) -> Stop | None:
         if not self.record.terminal:
-            return await self._finish(cancel_outcome(request.why), request)
+            return await self._finish(cancel_outcome(request.why), "cancelled", won=request)
         if request.session is not None:
             request.session.send(TaskDecided(request.key))
         return self._stop_if_done()
@@ -320,7 +349,7 @@ class TaskProcess(GenServer):
         settings, spec = self._company.settings, self._spec
         limit = settings.task_lifetime if lived or spec is None else spec.timeout
         text = f"Tool {self.record.name!r} timed out after {limit:g} s{' (task_lifetime)' if lived else ''}"
-        return await self._finish(crash_outcome(self.record, text, settings.crashes))
+        return await self._finish(crash_outcome(self.record, text, settings.crashes), "deadline")
 
     async def _on_down(self, ref: Monitor, reason: ExitReason) -> Stop | None:
         if ref is self._worker_monitor:
@@ -329,12 +358,14 @@ class TaskProcess(GenServer):
                 return self._stop_if_done()
             settings = self._company.settings
             detail = f": {reason.error}" if settings.expose_errors and isinstance(reason, Crash) else ""
-            return await self._finish(crash_outcome(self.record, f"Tool execution failed{detail}", settings.crashes))
+            crashed = crash_outcome(self.record, f"Tool execution failed{detail}", settings.crashes)
+            is_supervised = is_alive(self._company.workers) and self._company.exchanges.is_supervised
+            return await self._finish(crashed, "worker_crashed" if is_supervised else "process_ended")
         if self._on_session_down(ref) and belongs_to_session(self.record.owner):
             durable = self._tasks.store.durable
             if durable and reason == SHUTDOWN:
                 return None  # the server stops: the task is failed by `on_exit`, not cancelled
-            stopped = await self._finish(cancel_outcome("Its session has ended"))
+            stopped = await self._finish(cancel_outcome("Its session has ended"), "peer_gone")
             if not durable:
                 self._tasks.store.remove(self.record.id)  # no peer can ask for it any more
             return stopped
@@ -563,6 +594,7 @@ class CreatedTask(NamedTuple):
 
     record: TaskRecord
     peer_channel: TaskChannel | None
+    observed: ObservedCall | None = None
 
 
 _NUMBERED: Final = "question-"

@@ -26,6 +26,7 @@ from greenroom.protocol.serialization import is_array
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from greenroom.event_types import Isolation
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import Pid, Ref
     from greenroom.transports.interfaces import Peer
@@ -229,6 +230,8 @@ class TaskSpec(NamedTuple):
     """Whether the peer asked for a task, rather than for a result."""
     running: RunningWork | None = None
     """The worker of a call that becomes a task while it runs."""
+    creator: int = 0
+    """The number of the call that asked, in events."""
 
 
 class RunningWork(NamedTuple):
@@ -237,6 +240,8 @@ class RunningWork(NamedTuple):
     worker: Pid
     cancelled: Cancellation
     """The flag that its handler reads."""
+    isolation: Isolation
+    """Where that runs."""
 
 
 class AwaitTask(NamedTuple):

@@ -11,8 +11,10 @@ import math
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import msgspec
+
 from greenroom.protocol import methods
-from greenroom.protocol.errors import ErrorCode, McpError, not_executed
+from greenroom.protocol.errors import ErrorCode, McpError, PeerError, not_executed
 from greenroom.protocol.jsonrpc import encode_result
 from greenroom.protocol.methods import PeerSide
 from greenroom.protocol.pagination import page
@@ -52,6 +54,7 @@ from .task_record import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.supervision import ChildSpec, ExitReason, Monitor, Pid, Timer
 
@@ -117,6 +120,16 @@ class TaskWatchers:
         reached = {pid: watcher for pid, watcher in watchers.items() if watcher.send(changed)}
         if reached and not record.terminal:
             self._by_task[record.id] = reached
+
+
+class TooManyTasks(McpError):
+    """An owner, or all of them, have as many unfinished tasks as the settings allow."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_tasks"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message,)
 
 
 class CompanyTasks:
@@ -216,22 +229,14 @@ class CompanyTasks:
         ttl: float | None,
         era: Era = "handshake",
     ) -> TaskRecord:
-        """Create and store the record of a new task. Raises `McpError` when its owner has too many."""
+        """Create and store the record of a new task. Raises `TooManyTasks`."""
         settings = self._company.settings
         limit = settings.max_tasks_in_all
         if limit is not None and self._running() >= limit:
-            raise McpError(
-                ErrorCode.INTERNAL_ERROR,
-                f"Too many tasks at once: at most {limit} of all owners may be unfinished",
-                not_executed("too_many_tasks"),
-            )
+            raise TooManyTasks(f"Too many tasks at once: at most {limit} of all owners may be unfinished")
         unfinished = sum(not record.terminal for record in self.store.list(owner))
         if unfinished >= settings.max_tasks:
-            raise McpError(
-                ErrorCode.INTERNAL_ERROR,
-                f"Too many tasks at once: at most {settings.max_tasks} may be unfinished",
-                not_executed("too_many_tasks"),
-            )
+            raise TooManyTasks(f"Too many tasks at once: at most {settings.max_tasks} may be unfinished")
         now = self.now()
         record = TaskRecord(
             id=self._company.new_id("task"),
@@ -476,18 +481,27 @@ class TaskCalls:
             record = self._tasks.admit(
                 owner, method=request.method, name=tool.name, session_id=session.info.id, ttl=ttl
             )
-        except McpError as error:
+        except TooManyTasks as error:
             log_refusal(error.message, peer=session.facts.peer, setting="max_tasks", method=request.method)
-            session.calls.fail(call.key, error)
+            session.calls.fail(call.key, error, "refused")
             return True
         call.task = record.id
-        spec = TaskSpec(session.own_ref, call.key, request, session.facts, tool.task_timeout, requested is not None)
+        spec = TaskSpec(
+            session.own_ref,
+            call.key,
+            request,
+            session.facts,
+            tool.task_timeout,
+            requested is not None,
+            creator=0 if call.observed is None else call.observed.number,
+        )
         if self._tasks.start_process(record, spec, session.own_ref):
             self._watch(self._tasks.processes, call)
         else:
             session.calls.fail(
                 call.key,
                 McpError(ErrorCode.INTERNAL_ERROR, "No task can be started just now: try again", not_executed("busy")),
+                "process_ended",
             )
         return True
 
@@ -513,9 +527,11 @@ class TaskCalls:
     def _result(self, request: JsonRpcRequest) -> bytes | None:
         """Wait until the task has ended. An earlier call whose reader has gone away stops waiting."""
         record = self._find(request)
-        if record.terminal:
-            return self._result_reply(record, request.id)
         session = self._session
+        if record.terminal:
+            if session.observed is not None:
+                session.observed.end(*_ending_of(record))
+            return self._result_reply(record, request.id)
         for call in session.calls.table:
             if call.method == "tasks/result" and call.task == record.id and _has_no_reader(call):
                 self.on_abandoned(call)
@@ -582,8 +598,10 @@ class TaskCalls:
         if record is None or not record.terminal:
             if record is not None and call.method == "tools/call" and not self._tasks.alive(record.id):
                 self._tasks.store.remove(record.id)  # no client was told of it
-            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST))
+            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST), "process_ended")
         elif call.method == "tasks/result":
+            if call.observed is not None:
+                call.observed.end(*_ending_of(record))
             calls.finish(call.key, self._result_reply(record, call.id))
         elif call.method == "tasks/cancel":
             if won and record.status == "cancelled":
@@ -591,7 +609,7 @@ class TaskCalls:
             else:
                 calls.fail(call.key, _already_ended(record))
         else:
-            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST))
+            calls.fail(call.key, McpError(ErrorCode.INTERNAL_ERROR, _PROCESS_LOST), "process_ended")
 
     def on_abandoned(self, call: SessionCall) -> None:
         """The caller stopped waiting. Withdraw its wait for a result; cancel a task whose id it was never sent."""
@@ -624,6 +642,13 @@ def _seconds(requested: Mapping[str, Any]) -> float | None:
     if not (math.isfinite(ttl) and ttl >= 0):
         raise McpError(ErrorCode.INVALID_PARAMS, f"Invalid params: task.ttl is a number of milliseconds, not {ttl!r}")
     return float(ttl) / 1000
+
+
+def _ending_of(record: TaskRecord) -> tuple[Outcome, McpError | None]:
+    """The outcome of a `tasks/result`: what it returns is the result or the error of the task's call."""
+    if record.result is not None:
+        return ("tool_error" if record.status == "failed" else "result"), None
+    return "error", PeerError.from_wire(msgspec.json.decode(record.error or b"{}"))
 
 
 def _sort_key(record: TaskRecord) -> str:

@@ -12,7 +12,6 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from greenroom.protocol.dialect import LATEST_DIALECT
 from greenroom.protocol.elicitation_forms import UrlElicitationRequired
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, RequestCancelled, ToolError
 from greenroom.protocol.handler_results import (
@@ -30,11 +29,11 @@ from greenroom.protocol.revision_downgrade import downgrade
 from greenroom.protocol.serialization import UnderResult, is_slow_to_serialize
 from greenroom.protocol.type_schemas import FunctionArguments
 from greenroom.protocol.validation_errors import STEPS_IN_THREAD, Mismatch, StepsExceeded, too_costly_reason
-from greenroom.supervision import CallTimeout, Shutdown, current_process, safe_repr, start_task_alone
-from greenroom.transports.interfaces import Peer
+from greenroom.supervision import current_process, safe_repr
+from greenroom.supervision.event_bus import bus
 
 from .apps import with_text
-from .catalogue import LISTINGS, NotFound, list_answer, quota_key_of_job, reached_entries
+from .catalogue import LISTINGS, list_answer, quota_key_of_job, reached_entries
 from .context import Context
 from .handler_options import ExecutionMode
 from .offloaded_validation import run_check
@@ -43,29 +42,21 @@ from .server_description import discover_result
 from .server_questions import NotAwaited
 from .settings import server_info
 from .task_record import with_related_task
-from .worker_interfaces import (
-    Cancellation,
-    EncodedResult,
-    JobAsks,
-    JobError,
-    JobReply,
-    RemoteCrash,
-    SessionFacts,
-    end_worker,
-)
+from .worker_interfaces import EncodedResult, JobAsks, JobError, JobReply, RemoteCrash
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.jsonrpc import JsonRpcRequest
     from greenroom.protocol.validation_errors import StepMeter, ValidationProblem
 
     from .bulkheads import Bulkheads
-    from .catalogue import Catalogue, Kind
+    from .catalogue import Catalogue
     from .catalogue_entries import ToolEntry
     from .handler_options import Handler
     from .settings import Settings
-    from .worker_interfaces import AroundHook, Job, MethodHandler, WorkerServices
+    from .worker_interfaces import AroundHook, Cancellation, Job, MethodHandler, SessionFacts, WorkerServices
 
 TOOL_FAILED = "Tool execution failed"
 INTERNAL = "Internal error"
@@ -77,6 +68,8 @@ async def execute_job(job: Job) -> None:
     patience = settings.parked_timeout if job.facts.dialect.is_stateless else settings.ask_timeout
     ctx = Context(job.facts, job.peer_channel, job.cancelled, job.request_id, job.params, patience)
     process = current_process("work")
+    if job.observed is not None:
+        enter_call(job, ctx)
     if job.task is not None or job.task_starter is not None:
         ctx.may_become_task(job, process.pid)
     if job.input is not None:
@@ -125,6 +118,16 @@ async def execute_job(job: Job) -> None:
         job.session.send_now(ending)
     else:
         job.session.send(ending)  # queued behind the task's earlier messages
+
+
+def enter_call(job: Job, ctx: Context) -> None:
+    """The code of this context works for the job's call from now on."""
+    ctx.observed = observed = job.observed
+    if observed is not None and job.method in job.services.method_handlers:
+        is_elsewhere = job.services.catalogue_ref.current.mounted is not None
+        observed.reached("" if is_elsewhere else "loop")
+    if bus.tracer is not None:
+        bus.tracer.enter(job.call)
 
 
 _AGAIN_LATER: Final = 1.0
@@ -191,7 +194,8 @@ def check_url_elicitation(job: Job, error: McpError) -> McpError:
 
 def _result_reply(job: Job, result: dict[str, Any]) -> JobReply:
     if isinstance(result, EncodedResult):
-        return JobReply(job.key, result.body)
+        return JobReply(job.key, result.body, result.outcome)
+    outcome: Outcome = "tool_error" if result.get("isError") is True else "result"
     if job.task is not None:
         result = with_related_task(result, job.task)
     dialect = job.facts.dialect
@@ -199,7 +203,7 @@ def _result_reply(job: Job, result: dict[str, Any]) -> JobReply:
         result = dialect.finish(job.method, result, server_info(job.services.settings))
     else:
         result = downgrade(job.method, result, job.facts.version)
-    return JobReply(job.key, encode_result(job.request_id, result))
+    return JobReply(job.key, encode_result(job.request_id, result), outcome)
 
 
 def _tool_error_reply(job: Job, error: ToolError) -> JobReply | JobError:
@@ -218,9 +222,12 @@ def crash_reply(job: Job, error: BaseException) -> JobReply | JobError:
     settings = job.services.settings
     if job.method == "tools/call":
         if settings.crashes == "tool":
-            return _result_reply(job, tool_result(ToolError(_crash_text(error, settings, TOOL_FAILED))))
-        return JobError(job.key, McpError(ErrorCode.TOOL_ERROR, _crash_text(error, settings, "Internal tool error")))
-    return JobError(job.key, McpError(ErrorCode.INTERNAL_ERROR, _crash_text(error, settings, INTERNAL)))
+            reply = _result_reply(job, tool_result(ToolError(_crash_text(error, settings, TOOL_FAILED))))
+            return reply._replace(outcome="worker_crashed")
+        failure = McpError(ErrorCode.TOOL_ERROR, _crash_text(error, settings, "Internal tool error"))
+    else:
+        failure = McpError(ErrorCode.INTERNAL_ERROR, _crash_text(error, settings, INTERNAL))
+    return JobError(job.key, failure, "worker_crashed")
 
 
 def _crash_text(error: BaseException, settings: Settings, general: str) -> str:
@@ -528,98 +535,6 @@ def describe_target(ctx: Context, job: Job) -> None:
             pass
 
 
-# --- Local calls: the program calls what it has registered, without session or wire, and gets the function's own
-# return value.
-# The function runs in a process of its own all the same: if it exits, its caller does not.
-
-
-class _NoPeerChannel:
-    """The peer channel of a local call, which has no peer."""
-
-    def emit(self, method: str, params: Mapping[str, Any]) -> bool:  # noqa: ARG002 - there is no peer
-        """Send nothing: there is no peer."""
-        return False
-
-    def log(self, level: str, data: Any, logger: str | None) -> bool:  # noqa: ARG002 - same
-        """Send nothing: there is no peer."""
-        return False
-
-    def touch(self, ahead: float = 0.0) -> None:
-        """No-op: a local call may be silent."""
-
-    async def ask(
-        self,
-        method: str,
-        params: Mapping[str, Any],  # noqa: ARG002 - there is no peer
-        timeout: float | None,  # noqa: ARG002 - same
-        key: str | None = None,  # noqa: ARG002 - same
-    ) -> dict[str, Any]:
-        """Refuse: there is no peer to ask."""
-        raise McpError(ErrorCode.METHOD_NOT_FOUND, f"There is no client to ask for {method}: this is a local call")
-
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no stream
-        """False: there is no stream."""
-        return False
-
-
-NO_PEER: Final = _NoPeerChannel()
-"""The peer channel of a context that is that of no peer's call."""
-_CALLER_STOPPED_WAITING: Final = Shutdown("the caller has given up")
-_LOCAL_FACTS: Final = SessionFacts("", LATEST_DIALECT.version, Peer("local"), {}, {})
-
-
-async def call_locally(services: WorkerServices, kind: Kind, name: str, arguments: Mapping[str, Any] | None) -> Any:
-    """The function's return value.
-
-    Raises `NotFound`, `Mismatch`, `CallTimeout` after the handler's own timeout, or what it raises.
-    """
-    entry: Any = services.catalogue_ref.current.find(kind, name)
-    if entry is None:
-        raise NotFound(kind, name)
-    task = start_task_alone(_run_locally, services, entry, dict(arguments or {}))
-    try:
-        outcome = await task.wait(entry.handler.timeout)
-    except (asyncio.CancelledError, CallTimeout):
-        end_worker(task.pid, _CALLER_STOPPED_WAITING, services.settings.cancel_grace)
-        raise
-    if isinstance(outcome, _Raised):
-        raise outcome.error
-    return outcome
-
-
-class _Raised:
-    """An error on its way to the caller, as a value: raised in the task, it would be reported as a crash."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-async def _run_locally(services: WorkerServices, entry: Any, arguments: dict[str, Any]) -> Any:
-    cancelled = Cancellation()
-    ctx = Context(_LOCAL_FACTS, NO_PEER, cancelled, None, {"arguments": arguments})
-    ctx.name = entry.name
-    try:
-        return await _call_entry(services, entry, arguments, ctx)
-    except Exception as error:  # noqa: BLE001 - it is raised again where it is awaited
-        return _Raised(error)
-    finally:
-        cancelled.set("the caller is gone")
-        ctx.close()
-
-
-async def _call_entry(services: WorkerServices, entry: Any, arguments: dict[str, Any], ctx: Context) -> Any:
-    if entry.kind == "resource":
-        ctx.uri = entry.uri
-        named = {} if entry.whole is None else {entry.whole: arguments}
-    else:
-        named = entry.binder.bind(arguments)
-    value = await call_handler(entry.handler, ctx, named, services.bulkheads, (entry.kind, entry.name), None)
-    ctx.check_questions_awaited()
-    return value
-
-
 # --- Running a handler in its execution mode: in the loop, in a thread, or in a thread with a loop of its own.
 # The caller is a worker. When the worker ends, a handler in the loop ends with it; a thread goes on, with its slot,
 # until it returns, and learns from the call's flag that no caller waits.
@@ -635,14 +550,19 @@ async def call_handler(
 ) -> Any:
     """Run the function. `key` is what the threads of one tool are counted under."""
     named = arguments if handler.context is None else {**arguments, handler.context: ctx}
+    function, observed = handler.function, ctx.observed
     if handler.mode is ExecutionMode.LOOP:
-        value = handler.function(**named)
+        if observed is not None:
+            observed.reached("loop")
+        value = function(**named)
     elif handler.mode is ExecutionMode.THREAD:
-        value = await bulkheads.run(key, principal, handler.threads, handler.function, **named)
+        if observed is not None:
+            function = observed.in_thread(function)
+        value = await bulkheads.run(key, principal, handler.threads, function, **named)
     else:
-        return await bulkheads.run(
-            key, principal, handler.threads, run_in_own_loop, ctx.cancelled, handler.function, named
-        )
+        if observed is not None:
+            function = observed.in_thread(function)
+        return await bulkheads.run(key, principal, handler.threads, run_in_own_loop, ctx.cancelled, function, named)
     if handler.is_async or inspect.isawaitable(value):  # a `def` may return an awaitable: a lambda, a decorator
         del named, arguments  # the function has its own, and may wait long
         return await value

@@ -24,6 +24,7 @@ from .settings import BadSetting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from greenroom.event_types import Outcome
     from greenroom.protocol.dialect import Dialect
     from greenroom.protocol.input_required import InputRequired, RecordedAnswer, RecordedAnswers
     from greenroom.protocol.wire_shapes import LogLevel
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Peer
 
     from .bulkheads import Bulkheads
+    from .call_events import ObservedCall
     from .catalogue import Catalogue, CatalogueRef, Kind
     from .context import Context
     from .settings import Settings
@@ -183,6 +185,13 @@ class Job:
     """Makes the call a task when its handler asks for that; None if it cannot become one."""
     input: RoundInput | None = None
     """The answers that came with the request, and how the call ends with questions; None where the client is asked while the call goes on."""
+    observed: ObservedCall | None = None
+    """The call that the job works for; None while nothing hears of calls."""
+
+    @property
+    def call(self) -> int:
+        """The number of the call in events; 0 while nothing listens to them."""
+        return 0 if self.observed is None else self.observed.number
 
 
 class RoundInput(Protocol):
@@ -233,6 +242,7 @@ class JobReply(NamedTuple):
 
     key: int
     body: bytes
+    outcome: Outcome = "result"
 
 
 class JobError(NamedTuple):
@@ -240,6 +250,7 @@ class JobError(NamedTuple):
 
     key: int
     error: McpError
+    outcome: Outcome = "error"
 
 
 class JobAsks(NamedTuple):
@@ -252,11 +263,12 @@ class JobAsks(NamedTuple):
 class EncodedResult(dict[str, Any]):
     """A result that another process has encoded already. The dict is empty; `body` is the whole response."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "outcome")
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, outcome: Outcome) -> None:
         super().__init__()
         self.body = body
+        self.outcome: Outcome = outcome
 
 
 class RemoteCrash(Exception):

@@ -1,7 +1,7 @@
 """The access log: one record at INFO on the logger `greenroom.access` for each call and each refusal.
 
 The record's message is for people; `record.greenroom` has the same as plain data, which `greenroom.supervision.logs.JsonLines` writes. Nothing is formatted
-when the logger is disabled. Calls are logged by the session's process when they are decided, so a call is one line on any transport and wherever its handler
+when the logger is disabled. A call is logged when it is decided (`CallEnded`), so it is one line on any transport and wherever its handler
 ran. Refusals come from peers without credentials, so they are rate-limited: one line a second for each kind, with a count of those left out.
 
 Text from peers is shortened and escaped (`visible`). Queries of paths and URIs are left out, since they may hold secrets.
@@ -12,16 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
-
-import msgspec
 
 from greenroom.supervision import clock, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
+
+    from greenroom.event_types import CallEnded, PrincipalKind
 
     from .interfaces import Peer
 
@@ -44,70 +43,58 @@ def is_on() -> bool:
 # --- calls
 
 
-def log_call(  # noqa: PLR0913 - what a line says
-    method: str, name: str, outcome: str, seconds: float, peer: Peer, revision: str | None, *, task: str | None = None
-) -> None:
-    """Log a decided call. Call it only if `is_on`."""
-    method, name = visible(method, _NAME), visible(name.partition("?")[0], _NAME)
-    milliseconds = round(seconds * 1000, 1)
+_OUTCOMES: Final[Mapping[str, str]] = {
+    "result": "ok",
+    "tool_error": "tool error",
+    "asks": "asks",
+    "deadline": "timed out",
+    "cancelled": "cancelled",
+    "peer_gone": "lost with its session",
+    "worker_crashed": "crashed",
+    "process_ended": "lost with its process",
+}
+_TASK_STATUS: Final[Mapping[str, str]] = {"result": "completed", "cancelled": "cancelled", "peer_gone": "cancelled"}
+"""The last status of a task; of all others it is "failed"."""
+
+
+def log_call(ended: CallEnded) -> None:
+    """Log a call. Call it only if `is_on`."""
+    method, name = visible(ended.method, _NAME), visible(ended.name.partition("?")[0], _NAME)
+    milliseconds = round(ended.seconds * 1000, 1)
     data: dict[str, Any] = {
         "event": "call",
         "method": method,
         "name": name or None,
-        "outcome": outcome,
+        "outcome": _outcome_text(ended),
         "ms": milliseconds,
-        "principal": principal_of(peer),
-        "revision": revision,
-        "transport": peer.transport,
-        "address": visible(peer.forwarded or peer.address, _NAME) or None,
+        "principal": ended.principal or None,
+        "revision": ended.revision or None,
+        "transport": ended.transport,
+        "address": visible(ended.address, _NAME) or None,
     }
     what = f"{method} {name!r}" if name else method
-    if task is not None:
-        data["task"] = task
-        what = f"{what} as task {task}"
-    _write(f"{what}: {outcome}, {milliseconds:.1f} ms, {_source_text(data)}, {revision or 'no revision'}", data)
+    if ended.task:
+        data["task"] = ended.task
+        what = f"{what} as task {ended.task}"
+    source, revision = _source_text(data), ended.revision or "no revision"
+    _write(f"{what}: {data['outcome']}, {milliseconds:.1f} ms, {source}, {revision}", data)
 
 
-def name_in(params: Any) -> str:
+def _outcome_text(ended: CallEnded) -> str:
+    if ended.way == "task":
+        return _TASK_STATUS.get(ended.outcome, "failed")
+    if ended.method == "subscriptions/listen" and ended.outcome in ("result", "cancelled"):
+        return "ended"
+    if ended.outcome == "refused":
+        return f"refused {ended.detail}".rstrip()
+    text = f"error {ended.code}" if ended.outcome == "error" else _OUTCOMES[ended.outcome]
+    return f"{text} ({ended.detail})" if ended.detail else text
+
+
+def name_in(params: Mapping[str, Any]) -> str:
     """The tool, prompt or resource that a request is about."""
     found = params.get("name") or params.get("uri")
     return found if isinstance(found, str) else ""
-
-
-class _Result(msgspec.Struct):
-    isError: Any = False  # noqa: N815 - as the wire has it
-
-
-class _Error(msgspec.Struct):
-    code: Any = None
-
-
-class _Body(msgspec.Struct):
-    result: _Result | msgspec.UnsetType = msgspec.UNSET
-    error: _Error | msgspec.UnsetType = msgspec.UNSET
-
-
-_decoder: Final = msgspec.json.Decoder(_Body)
-
-
-_LONGEST_DECODED: Final = 65_536
-"""The size up to which a response is decoded; of a longer one, head and tail are searched (decoding 100 MB held the loop for 150 ms)."""
-_HEAD: Final = re.compile(
-    rb'\{"jsonrpc":"2\.0","id":(?:null|-?\d{1,20}|"(?:[^"\\]|\\.){0,1024}"),"error":\{"code":(-?\d{1,20}),'
-)
-_TAIL: Final = re.compile(rb'"isError":(true|false)')
-
-
-def outcome_of(body: bytes) -> str:
-    """The outcome of a call, from its encoded response."""
-    if len(body) > _LONGEST_DECODED:
-        if error := _HEAD.match(body):
-            return f"error {int(error[1])}"
-        return "tool error" if _TAIL.findall(body, len(body) - _LONGEST_DECODED)[-1:] == [b"true"] else "ok"
-    said = _decoder.decode(body)
-    if said.error is not msgspec.UNSET:
-        return f"error {said.error.code}"
-    return "tool error" if said.result is not msgspec.UNSET and said.result.isError is True else "ok"
 
 
 # --- refusals
@@ -200,9 +187,11 @@ def _log_one_refusal(data: dict[str, Any], left_out: int) -> None:
 
 def principal_of(peer: Peer) -> str | None:
     """The principal of a call as it may be logged; None without credentials."""
-    principal = peer.principal
-    if principal is None:
-        return None
+    return None if peer.principal is None else principal_text(peer.principal)
+
+
+def principal_text(principal: Hashable) -> str:
+    """A principal as it may be logged."""
     match principal:
         case ("", str() as digest):  # a caller without a name is identified by a hash of its credentials
             return f"unnamed {digest[:8]}"
@@ -210,6 +199,19 @@ def principal_of(peer: Peer) -> str | None:
             return visible(f"{subject or client}{f' of {issuer}' if issuer else ''}", _NAME)
         case _:
             return visible(str(principal), _NAME)
+
+
+def principal_kind(principal: Hashable) -> PrincipalKind:
+    """What is known of a caller with this principal."""
+    match principal:
+        case None:
+            return "anonymous"
+        case ("", str()):
+            return "unnamed"
+        case (str() as issuer, str(), str()) if issuer:
+            return "token"
+        case _:
+            return "named"
 
 
 def _source_text(data: dict[str, Any]) -> str:

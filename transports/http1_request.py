@@ -171,7 +171,7 @@ class Http1Request(BodyReader):
         return pieces[0]
 
     async def body(self, share: BodyShare) -> bytes:
-        """Read the whole body within its share of the memory budget. Raises `RequestRefused` and `PeerGone`."""
+        """Read the whole body within its share of the memory budget. Raises `HttpRequestRefused` and `PeerGone`."""
         try:
             async with asyncio.timeout(self._config.body_timeout):
                 return await self._gather(share)

@@ -20,6 +20,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
+from msgspec.structs import force_setattr
+
 from greenroom.protocol.dialect import (
     ASSUMED_DIALECT,
     HANDSHAKE_VERSIONS,
@@ -31,6 +33,7 @@ from greenroom.protocol.envelope import PROTOCOL_VERSION_KEY, is_enveloped
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
 from greenroom.protocol.jsonrpc import (
     JSONRPC,
+    CarriedByHttp,
     JsonRpcError,
     JsonRpcNotification,
     JsonRpcRequest,
@@ -43,13 +46,14 @@ from greenroom.protocol.jsonrpc import (
 )
 from greenroom.protocol.mirrored_headers import VERSION_HEADER, HeaderMismatch, check_standard_headers
 from greenroom.supervision import ProcessExited, tracebacks
+from greenroom.supervision.event_bus import bus, trace_context
 
 from . import http_request as checks
 from .access_log import log_refusal
 from .channel_exchanges import LISTEN_LOST
 from .http1_codec import RequestHead
 from .http_config import HttpConfig
-from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, Interruption, RequestRefused, invalid_request
+from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, HttpRequestRefused, Interruption, invalid_request
 from .interfaces import EncodedReply, FeedEvent, HttpRefusal, Peer, RequestNotDelivered
 from .legacy_sse import LegacySse
 from .open_connections import TrustedProxies, host_in
@@ -191,7 +195,7 @@ class HttpEngine:
     ) -> None:
         """Answer one request. `body` is its bytes, or a function that reads them, called after all other checks.
 
-        That function may raise `RequestRefused` or `PeerGone`. `peer` is the caller, where a component in front has authenticated it.
+        That function may raise `HttpRequestRefused` or `PeerGone`. `peer` is the caller, where a component in front has authenticated it.
         """
         if peer is None:
             peer = self._peer_for(address)
@@ -200,7 +204,7 @@ class HttpEngine:
         http_request = HttpRequest(method, peer, responder)
         try:
             await self._route(http_request, path, headers, body)
-        except RequestRefused as refusal:
+        except HttpRequestRefused as refusal:
             known = () if refusal.maybe_done else self._instance
             log_refusal(
                 refusal.why,
@@ -229,7 +233,7 @@ class HttpEngine:
         is_public = path in self._documents.paths
         methods = () if is_public else self._methods_at(path)
         if methods is None:
-            raise RequestRefused(
+            raise HttpRequestRefused(
                 404, (("content-type", "text/plain"),), b"Not Found", why="No endpoint is at this path"
             )
         if method not in methods and not is_public:
@@ -252,7 +256,7 @@ class HttpEngine:
             return
         admitted = await self._authenticator.authenticate(method, whole, folded, http_request.peer)
         if isinstance(admitted, HttpRefusal):
-            raise RequestRefused(
+            raise HttpRequestRefused(
                 admitted.status,
                 checks.checked_headers(admitted),
                 admitted.body,
@@ -314,8 +318,13 @@ class HttpEngine:
             message = parse(await self._read(http_request, body), self._limits)
         except RemoteProtocolError as error:
             await self._report_broken_answer(http_request, error)
-            raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
+            raise HttpRequestRefused(
+                error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message
+            ) from None
         if type(message) is JsonRpcRequest:
+            if bus.listener is not None:
+                version = getattr(http_request.responder, "http_version", "")
+                force_setattr(message, "carried", CarriedByHttp(trace_context(http_request.headers), version))
             if self._is_exchange(http_request, message):
                 await self._exchange(http_request, message, accepted)
             else:
@@ -348,7 +357,7 @@ class HttpEngine:
             check_standard_headers(message.method, message.params, http_request.headers, version, required=False)
         except HeaderMismatch as error:
             body = encode({"jsonrpc": JSONRPC, "error": error.to_wire()})
-            raise RequestRefused(400, JSON_HEADERS, body, why=error.message) from None
+            raise HttpRequestRefused(400, JSON_HEADERS, body, why=error.message) from None
 
     def _is_exchange(self, http_request: HttpRequest, request: JsonRpcRequest) -> bool:
         """Whether the request is of the stateless era: by its envelope, or, where it has none, by its header.

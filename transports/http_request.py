@@ -268,7 +268,7 @@ _SHOWN_VALUE: Final = 100
 """How many characters of a refused value are quoted."""
 
 
-class RequestRefused(Exception):
+class HttpRequestRefused(Exception):
     """Ends the processing of a request with this response."""
 
     def __init__(  # noqa: PLR0913 - the response and the log record
@@ -304,11 +304,11 @@ def invalid_request(
     *,
     seen: str | None = None,
     setting: str = "",
-) -> RequestRefused:
+) -> HttpRequestRefused:
     """A refusal as a JSON-RPC error, with the request's id if it was read."""
     told = message if seen is None else f"{message} (it says {shown(seen, _SHOWN_VALUE)!r})"
     body = encode_error(id, McpError(ErrorCode.INVALID_REQUEST, told))
-    return RequestRefused(status, (*JSON_HEADERS, *headers), body, why=message, seen=seen, setting=setting)
+    return HttpRequestRefused(status, (*JSON_HEADERS, *headers), body, why=message, seen=seen, setting=setting)
 
 
 def session_lost_error(id: RequestId | None) -> bytes:
@@ -477,7 +477,7 @@ class BodyReader:
         raise NotImplementedError
 
     async def _gather(self, share: BodyShare) -> bytes:
-        """Read the whole body within its share of the memory budget. Raises `RequestRefused` and `PeerGone`."""
+        """Read the whole body within its share of the memory budget. Raises `HttpRequestRefused` and `PeerGone`."""
         limit = self._config.max_body
         chunks: list[bytes] = []
         size = 0
@@ -505,18 +505,18 @@ class BodyReader:
         self._rest = False
 
 
-def body_timeout_error() -> RequestRefused:
+def body_timeout_error() -> HttpRequestRefused:
     """The refusal of a body that does not arrive in time."""
     return invalid_request(408, "The body did not arrive in time")
 
 
-def body_budget_error() -> RequestRefused:
+def body_budget_error() -> HttpRequestRefused:
     """The refusal while other bodies use the whole memory budget, or the caller its whole share."""
     message = "The server is reading as many bytes of requests as it has room for; try again"
     return invalid_request(503, message, headers=(("retry-after", "1"),))
 
 
-def body_size_error(config: HttpConfig) -> RequestRefused:
+def body_size_error(config: HttpConfig) -> HttpRequestRefused:
     """The refusal of a body over the limit."""
     return invalid_request(413, f"Payload too large: a message may have {config.max_body} bytes")
 

@@ -25,7 +25,7 @@ from greenroom.protocol.jsonrpc import (
 from greenroom.supervision import ProcessExited
 
 from . import http_request as checks
-from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, Interruption, RequestRefused, invalid_request
+from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, HttpRequestRefused, Interruption, invalid_request
 from .interfaces import RequestNotDelivered
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class LegacySse:
             stream.interrupt()
 
     async def serve(self, http_request: HttpRequest, query: str, read: Callable[[], Awaitable[bytes]]) -> None:
-        """Answer a request at one of the two paths. Raises `RequestRefused`."""
+        """Answer a request at one of the two paths. Raises `HttpRequestRefused`."""
         if http_request.method == "GET":
             await self._listen(http_request)
         else:
@@ -86,7 +86,7 @@ class LegacySse:
         try:
             session = await self._router.connect(http_request.peer)
         except McpError as error:
-            raise RequestRefused(503, JSON_HEADERS, encode_error(None, error), why=error.message) from None
+            raise HttpRequestRefused(503, JSON_HEADERS, encode_error(None, error), why=error.message) from None
         responder = http_request.responder
         try:
             http_request.has_replied = True
@@ -138,7 +138,9 @@ class LegacySse:
                     await session.respond(
                         JsonRpcError(error.response_to, PeerError(error.code, error.message, error.data))
                     )
-            raise RequestRefused(error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message) from None
+            raise HttpRequestRefused(
+                error.status, JSON_HEADERS, encode_error(error.id, error), why=error.message
+            ) from None
         session = self._router.find(name, http_request.peer)
         if session is None or session.channel is None:
             raise invalid_request(404, "Unknown session_id: open the stream again")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.client.client_handler import ClientHandler, asking_call
-from greenroom.actors.context import CallEnded
+from greenroom.actors.context import CallIsOver
 from greenroom.actors.peer_channels import NoStream
 from greenroom.protocol.dialect import dialect_of
 from greenroom.protocol.elicitation_forms import new_elicitation_id
@@ -82,7 +82,7 @@ class ForwardingHandler(ClientHandler):
             asked.setdefault("elicitationId", new_elicitation_id())  # questions of the stateless era have none
         try:
             return await ctx.request(method, asked)
-        except (CallEnded, NoStream, ActorError) as error:
+        except (CallIsOver, NoStream, ActorError) as error:
             # The client is gone, or its call: there is no client to ask.
             raise McpError(ErrorCode.INVALID_REQUEST, f"{method}: the client that it is for is gone", _GONE) from error
 

@@ -22,8 +22,9 @@ from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation_errors import FederationError
 from greenroom.actors.federation.offering import LISTS, PARTS
 from greenroom.actors.federation.tool_router import error_result
+from greenroom.actors.local_calls import NO_PEER
 from greenroom.actors.subscriptions import ChangeAnnouncement, Subscriptions
-from greenroom.actors.worker import METHOD_ANSWERS, NO_PEER
+from greenroom.actors.worker import METHOD_ANSWERS
 from greenroom.actors.worker_interfaces import Cancellation
 from greenroom.auth.errors import SignInError
 from greenroom.protocol.cache_hints import Cache, check_caches, merged_cache
@@ -410,6 +411,21 @@ class Gateway:
             is_known = all(federation.known(server) is not None for server in federation.ids())
             return other or (None if is_known else UpstreamTool.unknown(name))
         return UpstreamTool.of(name, found.definition, self.client_connections.traits(found.server), found.header_plan)
+
+    def announces(self, method: str, name: str) -> bool:
+        """Whether an upstream's list has the tool, prompt or resource that a request names."""
+        viewer = self._view_cache
+        view = viewer.view(viewer.router.snapshot(), self.company.catalogue_ref.current)
+        match method:
+            case "tools/call":
+                is_listed = name in view.tools
+            case "prompts/get":
+                is_listed = name in view.prompts
+            case _:
+                is_listed = name in view.lists["resources/list"]
+        if is_listed:
+            return True
+        return self._beside is not None and self._beside.announces(method, name)
 
     # --- maintenance
 

@@ -121,7 +121,7 @@ class Pools:
         if outcome.error is not None:
             raise McpError(*outcome.error)
         assert outcome.body is not None
-        return EncodedResult(outcome.body)
+        return EncodedResult(outcome.body, "tool_error" if outcome.is_error else "result")
 
     async def _submit(self, pool: Pool, call: RemoteCall) -> CallOutcome:
         job = call.job
@@ -212,9 +212,9 @@ def _required(questions: list[Any], state: Any, recorded: list[Any] | None) -> I
 
 def _ending(job: Job, outcome: CallOutcome) -> JobReply | JobError:
     if outcome.error is not None:
-        return JobError(job.key, McpError(*outcome.error))
+        return JobError(job.key, McpError(*outcome.error), "worker_crashed")
     assert outcome.body is not None
-    return JobReply(job.key, outcome.body)
+    return JobReply(job.key, outcome.body, "worker_crashed")
 
 
 def _raised(kind: str, text: str, trace: str) -> RemoteError:

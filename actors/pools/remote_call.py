@@ -281,6 +281,8 @@ class CallOutcome(NamedTuple):
     """Whether the worker should be replaced."""
     asks: list[Any] | None = None
     """The questions with which the handler has ended (key, method, params), their state, and the answers that it has read."""
+    is_error: bool = False
+    """Whether the response is a tool's result with `isError`."""
 
 
 payload_to_bytes: Final = msgspec.json.Encoder().encode

@@ -313,8 +313,8 @@ class WorkerMain(GenServer):
         if ending is None and error is not None and call.job is not None:
             ending = crash_reply(call.job, error)
         match ending:
-            case JobReply(body=body):
-                return CallOutcome(body=body, crash=crash)
+            case JobReply(body=body, outcome=outcome):
+                return CallOutcome(body=body, crash=crash, is_error=outcome == "tool_error")
             case JobError(error=answer):
                 return CallOutcome(error=[int(answer.code), str(answer.message), to_jsonable(answer.data)], crash=crash)
             case JobAsks(required=required):

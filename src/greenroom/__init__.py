@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from greenroom.actors.client.interfaces import Status as Status
     from greenroom.actors.client.response_cache import ResponseCache as ResponseCache
     from greenroom.actors.client.settings import ClientSettings as ClientSettings
-    from greenroom.actors.context import CallEnded as CallEnded
+    from greenroom.actors.context import CallIsOver as CallIsOver
     from greenroom.actors.context import Context as Context
     from greenroom.actors.extensions import Extension as Extension
     from greenroom.actors.handler_options import CompletionOptions as CompletionOptions
@@ -148,7 +148,7 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.actors.client.interfaces": "Phase Progress ServerNotification Status",
     "greenroom.actors.client.response_cache": "ResponseCache",
     "greenroom.actors.client.settings": "ClientSettings",
-    "greenroom.actors.context": "CallEnded Context",
+    "greenroom.actors.context": "CallIsOver Context",
     "greenroom.actors.extensions": "Extension",
     "greenroom.actors.handler_options": "CompletionOptions PromptOptions ResourceOptions TemplateOptions ToolOptions",
     "greenroom.actors.pools.pool_options": "Pool",

@@ -51,6 +51,7 @@ _LEFT: Final = {
 
 NAMES: Final = {
     **{f"greenroom.{name}": f"greenroom.{place}.{name}" for place, names in _LEFT.items() for name in names.split()},
+    "greenroom.CallEnded": "greenroom.CallIsOver",
     "greenroom.Annex": "greenroom.host.ConnectionProcess",
     "greenroom.Told": "greenroom.ServerNotification",
     "greenroom.host.Annex": "greenroom.host.ConnectionProcess",

@@ -83,12 +83,23 @@ def id_key(id: RequestId) -> RequestId | bytes:
     return b"%d" % id
 
 
+class CarriedByHttp(NamedTuple):
+    """What the events of a call tell of the HTTP request that brought it."""
+
+    trace: dict[str, str] | None
+    """The W3C trace context in its headers."""
+    version: str
+    """The version of HTTP, such as "1.1"."""
+
+
 class JsonRpcRequest(Struct, frozen=True):
     """A request: the sender waits for a response."""
 
     id: RequestId
     method: str
     params: dict[str, Any] = field(default_factory=dict[str, Any])
+    carried: CarriedByHttp | None = None
+    """About the HTTP request that brought it; set only while something listens to events."""
 
     @property
     def meta(self) -> dict[str, Any]:

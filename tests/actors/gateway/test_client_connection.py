@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.context import CallEnded
+from greenroom.actors.context import CallIsOver
 from greenroom.actors.gateway.client_connections import ClientConnection
 from greenroom.actors.gateway.forwarding_handler import ForwardingHandler, forwardable_capabilities
 from greenroom.actors.peer_channels import NoStream
@@ -70,7 +70,7 @@ def test_of_several_calls_of_one_client_none_is_the_way() -> None:
     assert (found.session_id, found.in_call) == ("a", True)
 
 
-@pytest.mark.parametrize("error", [CallEnded("sample"), NoStream("sample")])
+@pytest.mark.parametrize("error", [CallIsOver("sample"), NoStream("sample")])
 def test_a_client_that_is_gone_is_an_error_of_its_own(error: Exception) -> None:
     one = desk()
     who = caller("a")

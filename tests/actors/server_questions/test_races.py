@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.example_counts import examples
 
-from greenroom import Accepted, CallEnded, Context, Declined, McpError, PeerError
+from greenroom import Accepted, CallIsOver, Context, Declined, McpError, PeerError
 from greenroom.actors.peer_channels import NoStream
 from greenroom.supervision import CallTimeout, ProcessExited, kill
 from greenroom.supervision.testing import run
@@ -91,7 +91,7 @@ async def ask(peer: ClientRequester, number: int, plan: Plan, record: Record) ->
                 )
             else:
                 ends.append(await peer.elicit(f"{number}", int, timeout=plan.deadline * QUARTER))
-    except (TimeoutError, CallTimeout, McpError, NoStream, ProcessExited, CallEnded) as error:
+    except (TimeoutError, CallTimeout, McpError, NoStream, ProcessExited, CallIsOver) as error:
         ends.append(error)
     except asyncio.CancelledError:
         ends.append("cancelled")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from greenroom.actors.context import CallEnded, Context
+from greenroom.actors.context import CallIsOver, Context
 from greenroom.actors.server_questions import Accepted, Declined, Dismissed, Root
 from greenroom.actors.worker_interfaces import Cancellation, SessionFacts
 from greenroom.protocol.content import ToolUse
@@ -173,7 +173,7 @@ async def test_after_the_call_notifications_are_not_sent_and_questions_raise(pee
     assert not ctx.log("info", "x")
     assert not ctx.notify("notifications/x")
     assert not ctx.interrupt_stream(1.0)
-    with pytest.raises(CallEnded, match="the call is over"):
+    with pytest.raises(CallIsOver, match="the call is over"):
         await ctx.sample("hello")
     assert not peer_channel.said
     assert not peer_channel.logged
@@ -457,7 +457,7 @@ async def test_waiting_after_the_end_is_refused(peer_channel: RecordingChannel) 
 
     async def something() -> None: ...
 
-    with pytest.raises(CallEnded):
+    with pytest.raises(CallIsOver):
         await asyncio.to_thread(over.wait, something())
     with pytest.raises(RequestCancelled):
         await asyncio.to_thread(cancelled.wait, something())

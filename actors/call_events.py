@@ -1,0 +1,283 @@
+"""The events of a server's calls: `CallStarted` when a request arrives, and exactly one `CallEnded`, which the access log reads as well.
+
+A session, an exchange, a task and a local call each make an `ObservedCall` if there is a reader (`is_observed`), and end it with the cause that they know: no
+response is decoded for it. Without a reader nothing is made.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from greenroom.event_types import CallEnded, CallStarted, CallStep, TaskCreated, TaskEnded
+from greenroom.protocol.methods import METHODS
+from greenroom.supervision.event_bus import bus, next_call, trace_context
+from greenroom.transports.access_log import is_on, log_call, name_in, principal_kind, principal_text
+
+from .process_names import short_task_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from greenroom.event_types import CallWay, Isolation, Outcome, PrincipalKind
+    from greenroom.protocol.errors import McpError
+    from greenroom.protocol.jsonrpc import JsonRpcRequest
+    from greenroom.supervision import Node
+    from greenroom.transports.interfaces import Peer
+
+    from .task_record import TaskRecord
+    from .worker_interfaces import WorkerServices
+
+_LONGEST_NAME: Final = 2048
+"""Characters of a name or URI in an event: a peer may send megabytes."""
+_LONGEST_ID: Final = 128
+
+
+def is_observed() -> bool:
+    """Whether anything hears of calls: a listener of events, or the access log."""
+    return bus.listener is not None or is_on()
+
+
+class ObservedCall:
+    """A call that something hears of. The first ending counts."""
+
+    __slots__ = (
+        "_began_at",
+        "_http_version",
+        "_is_known",
+        "_is_method_known",
+        "_is_over",
+        "_method",
+        "_name",
+        "_node",
+        "_peer",
+        "_program",
+        "_queued",
+        "_task",
+        "_waits",
+        "_way",
+        "isolation",
+        "number",
+        "revision",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a call has
+        self,
+        node: Node,
+        services: WorkerServices,
+        way: CallWay,
+        method: str,
+        params: Mapping[str, Any],
+        peer: Peer,
+        revision: str,
+        *,
+        began_at: float | None = None,
+        task: str = "",
+    ) -> None:
+        """`began_at` is a moment on the node's clock; now, unless given."""
+        self._node = node
+        self._program = services.settings.name
+        self._way = way
+        self._method = method
+        self._name, self._is_known, self._is_method_known = _subject(services, method, params)
+        self._peer = peer
+        self.revision = revision
+        self._http_version = ""
+        self._task = task
+        self._began_at = node.now() if began_at is None else began_at
+        self._queued = 0.0
+        self._waits = False
+        self._is_over = False
+        self.isolation: Isolation = ""
+        """Where the handler runs; empty before."""
+        self.number = 0
+        """The number in its events; 0 where there is no listener for them."""
+
+    def announce(
+        self, params: Mapping[str, Any], *, request: JsonRpcRequest | None = None, session: str = "", creator: int = 0
+    ) -> None:
+        """Emit `CallStarted`, if there is a listener. `request` is the message that began the call; `session` is an id as it may be shown."""
+        listener = bus.listener
+        if listener is None:
+            return
+        self.number = next_call()
+        peer, request_id, carried = self._peer, "", None
+        if request is not None:
+            request_id, carried = str(request.id)[:_LONGEST_ID], request.carried
+        http_trace = None
+        if carried is not None:
+            http_trace, self._http_version = carried
+        principal, kind = _principal(peer)
+        meta = params.get("_meta")
+        listener(
+            CallStarted(
+                call=self.number,
+                side="server",
+                program=self._program,
+                way=self._way,
+                method=self._method,
+                name=self._name,
+                request=request_id,
+                session=session,
+                revision=self.revision,
+                transport=peer.transport,
+                address=peer.forwarded or peer.address,
+                principal=principal,
+                principal_kind=kind,
+                http_version=self._http_version,
+                task=self._task,
+                creator=creator,
+                trace=trace_context(meta) if type(meta) is dict else None,
+                http_trace=http_trace,
+            )
+        )
+
+    def wait(self) -> None:
+        """A worker will run the handler: until then the call is queued."""
+        self._waits = True
+        if bus.detail_listener is not None:
+            self.step("queued")
+
+    def reached(self, isolation: Isolation) -> None:
+        """The handler begins to run, there. Any thread may call it."""
+        self.isolation = isolation
+        if self._waits:
+            self._waits = False
+            self._queued = self._node.now() - self._began_at
+        if bus.detail_listener is not None:
+            self.step("worker", isolation)
+
+    def in_thread(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which notes that it begins in a thread."""
+
+        def noted(**arguments: Any) -> Any:
+            self.reached("thread")
+            return function(**arguments)
+
+        return noted
+
+    def step(self, step: Step, text: str = "") -> None:
+        """Emit a step of the timeline, if there is a listener for details."""
+        listener = bus.detail_listener
+        if listener is not None and self.number and not self._is_over:
+            listener(CallStep(call=self.number, step=step, text=text))
+
+    def end(self, outcome: Outcome, error: McpError | None = None, *, detail: str = "", is_logged: bool = True) -> None:
+        """The call has ended so; `error` is the one that was sent. `is_logged` is False for a refusal that the access log has already."""
+        if self._is_over:
+            return
+        self._is_over = True
+        seconds = self._node.now() - self._began_at
+        peer = self._peer
+        principal, kind = _principal(peer)
+        ended = CallEnded(
+            call=self.number,
+            side="server",
+            program=self._program,
+            way=self._way,
+            method=self._method,
+            is_method_known=self._is_method_known,
+            name=self._name,
+            is_known=self._is_known,
+            outcome=outcome,
+            code=None if error is None else error.code,
+            message="" if error is None else error.message,
+            detail=detail,
+            seconds=seconds,
+            queued=seconds if self._waits else self._queued,
+            isolation=self.isolation,
+            revision=self.revision,
+            transport=peer.transport,
+            http_version=self._http_version,
+            address=peer.forwarded or peer.address,
+            principal=principal,
+            principal_kind=kind,
+            task=self._task,
+        )
+        listener = bus.listener
+        if listener is not None and self.number:
+            listener(ended)
+        if is_logged and is_on():
+            log_call(ended)
+
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Step: TypeAlias = Literal["queued", "worker", "progress", "question", "answer", "log", "sent", "stream"]
+
+
+def observe_request(  # noqa: PLR0913 - what a request has
+    node: Node,
+    services: WorkerServices,
+    way: CallWay,
+    request: JsonRpcRequest,
+    peer: Peer,
+    revision: str,
+    *,
+    began_at: float | None = None,
+    session: str = "",
+) -> ObservedCall:
+    """Begin the call of a request. Call it only if `is_observed`."""
+    call = ObservedCall(node, services, way, request.method, request.params, peer, revision, began_at=began_at)
+    call.announce(request.params, request=request, session=session)
+    return call
+
+
+# --- tasks
+
+
+def task_created(services: WorkerServices, record: TaskRecord) -> None:
+    """Emit `TaskCreated`. Call it only if there is a listener."""
+    if bus.listener is not None:
+        name, is_known, _ = _subject(services, record.method, {"name": record.name})
+        program, task = services.settings.name, short_task_id(record.id)
+        bus.listener(TaskCreated(program=program, task=task, method=record.method, name=name, is_known=is_known))
+
+
+def task_ended(services: WorkerServices, record: TaskRecord) -> None:
+    """Emit `TaskEnded`. Call it only if there is a listener."""
+    if bus.listener is not None:
+        name, is_known, _ = _subject(services, record.method, {"name": record.name})
+        bus.listener(
+            TaskEnded(
+                program=services.settings.name,
+                task=short_task_id(record.id),
+                method=record.method,
+                name=name,
+                is_known=is_known,
+                status=record.status,
+                seconds=record.updated - record.created,
+            )
+        )
+
+
+def _subject(services: WorkerServices, method: str, params: Mapping[str, Any]) -> tuple[str, bool, bool]:
+    """The name or URI that a request is about, whether that is registered, and whether the method is served. The params are not checked yet."""
+    catalogue = services.catalogue_ref.current
+    is_method_known = method in METHODS or catalogue.method(method) is not None
+    name = name_in(params)
+    if not name:
+        return "", True, is_method_known
+    mounted = catalogue.mounted
+    is_announced = mounted is not None and mounted.announces(method, name)
+    match method:
+        case "tools/call":
+            return name[:_LONGEST_NAME], is_announced or catalogue.tool(name) is not None, True
+        case "prompts/get":
+            return name[:_LONGEST_NAME], is_announced or catalogue.prompt(name) is not None, True
+        case "resources/read" | "resources/subscribe" | "resources/unsubscribe":
+            is_known = is_announced or catalogue.resource(name) is not None or catalogue.matching(name) is not None
+            # As in the access log: the query of a URI may be a secret.
+            return name[:_LONGEST_NAME].partition("?")[0].partition("#")[0], is_known, True
+        case _:
+            return name[:_LONGEST_NAME].partition("?")[0], False, is_method_known
+
+
+@lru_cache(maxsize=1024)
+def _named(principal: Hashable) -> tuple[str, PrincipalKind]:
+    return principal_text(principal), principal_kind(principal)
+
+
+def _principal(peer: Peer) -> tuple[str, PrincipalKind]:
+    return ("", "anonymous") if peer.principal is None else _named(peer.principal)
