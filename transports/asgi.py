@@ -17,6 +17,7 @@ from .http_request import (
     EVENTS,
     NO_CONTENT,
     AllowedHosts,
+    AllowedOrigins,
     BodyReader,
     Interruption,
     PeerGone,
@@ -26,6 +27,8 @@ from .http_request import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+
+    from quart import Quart
 
     from .http_engine import HttpEngine
     from .http_request import BodyShare, Headers
@@ -148,7 +151,7 @@ class AsgiResponder(BodyReader):
     # --- input
 
     async def body(self, share: BodyShare) -> bytes:
-        """Read the whole body within its share of the memory budget. Raises `RequestRefused` and `PeerGone`."""
+        """Read the whole body within its share of the memory budget. Raises `HttpRequestRefused` and `PeerGone`."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(WATCH_AFTER, self._on_timer, loop)
         data = b""
@@ -254,22 +257,37 @@ _REFUSED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED
 class AsgiRouter:
     """The ASGI application of a listener: routes requests for the engine to its endpoint, all others to Quart."""
 
-    def __init__(self, engine: HttpEngine, *, name: str = "greenroom") -> None:
-        """`name` is the server's name on the front page."""
-        self._engine = engine
+    def __init__(
+        self,
+        engine: HttpEngine,
+        *,
+        name: str = "greenroom",
+        own_pages: Callable[[], Quart | None] = lambda: None,
+        is_mounted: bool = False,
+    ) -> None:
+        """`name` is the server's name on the front page; `own_pages` returns the server's own application, if it has one.
+
+        A mounted endpoint has the root of its mount point for itself, and no front page.
+        """
+        self.engine = engine
         self._name = name
+        self._own_pages = own_pages
+        self._is_mounted = is_mounted
         self._endpoint = AsgiEndpoint(engine)
         self._path = engine.config.path
         self._hosts = AllowedHosts(engine.config)
+        self._origins = AllowedOrigins(engine.config)
         self._pages: App | None = None
 
     def engine_for(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> HttpEngine | None:
         """The engine for a request of greenroom's own listener; None for a page, which is served by ASGI."""
-        return self._engine if self._is_for_engine(method, path, headers) else None
+        return self.engine if self._is_for_engine(method, path, headers) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_for_engine(scope["method"], relative_path(scope), scope["headers"]):
             await self._endpoint(scope, receive, send)
+        elif self._is_forged(scope["method"], scope["headers"]):
+            await _refuse_page(scope, send)
         else:
             await (await self._load_pages())(scope, receive, _logging_refusals(scope, send))
 
@@ -282,17 +300,31 @@ class AsgiRouter:
     def _make_pages(self) -> App:
         from .quart_door import make_pages  # noqa: PLC0415 - see above
 
-        return cast("App", make_pages(self._name, self._engine.config))
+        return cast("App", make_pages(self._name, self.engine.config, self._own_pages()))
 
     def _is_for_engine(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        if path == self._path:
+        if path == self._path or (self._is_mounted and (self._own_pages() is None or self.engine.owns(path))):
             return True
         if not self._hosts.allow(_header(headers, b"host")):
             return True  # the endpoint refuses it: a page with its own name for this address (DNS rebinding) reaches no route
-        if not self._engine.owns(path):
+        if not self.engine.owns(path):
             return False
         # At the root, a browser gets the front page, and a client that asks for an event stream gets the endpoint.
         return path != "/" or method not in ("GET", "HEAD") or EVENTS in (_header(headers, b"accept") or "").lower()
+
+    def _is_forged(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether a page of an origin that may not call sends something that may change a state."""
+        origin, site = _header(headers, b"origin"), _header(headers, b"sec-fetch-site")
+        return method not in ("GET", "HEAD", "OPTIONS") and not self._origins.allow(origin, site)
+
+
+async def _refuse_page(scope: Scope, send: Send) -> None:
+    why = "Pages of this Origin may not call; if they should, say so in allowed_origins"
+    log_refusal(why, status=403, method=scope["method"], path=scope["path"], setting="allowed_origins")
+    text = why.encode()
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
+    await send({"type": "http.response.start", "status": 403, "headers": headers})
+    await send({"type": "http.response.body", "body": text, "more_body": False})
 
 
 def _logging_refusals(scope: Scope, send: Send) -> Send:

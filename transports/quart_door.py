@@ -28,6 +28,7 @@ __all__ = [
     "Quart",
     "Response",
     "abort",
+    "bound_requests",
     "make_application",
     "make_pages",
     "make_response",
@@ -39,22 +40,27 @@ __all__ = [
 ]
 
 
-def make_application(name: str, *, max_body: int, body_timeout: float) -> Quart:
-    """A Quart application without folders of its own, with these bounds for requests; `name` is the module that it belongs to."""
-    app = Quart(name, static_folder=None, template_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = max_body
-    app.config["BODY_TIMEOUT"] = body_timeout
+def make_application() -> Quart:
+    """A Quart application without folders of its own."""
+    return Quart(__name__, static_folder=None, template_folder=None)
+
+
+def bound_requests(app: Quart, config: HttpConfig) -> None:
+    """Give the application the bounds of the listener that it stands behind."""
+    app.config["MAX_CONTENT_LENGTH"] = config.max_body
+    app.config["BODY_TIMEOUT"] = config.body_timeout
     app.config["RESPONSE_TIMEOUT"] = None  # Quart would abort a long response without notice
-    return app
 
 
-def make_pages(name: str, config: HttpConfig) -> Quart:
-    """The application of a listener's pages: a front page that names the server."""
-    app = make_application(__name__, max_body=config.max_body, body_timeout=config.body_timeout)
+def make_pages(name: str, config: HttpConfig, own: Quart | None = None) -> Quart:
+    """The application of a listener's pages: the server's own ones, and unless they have one a front page that names the server."""
+    app = make_application() if own is None else own
+    bound_requests(app, config)
+    if all(rule.rule != "/" for rule in app.url_map.iter_rules()):
 
-    @app.get("/")
-    async def front() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - its route uses it
-        """Report the server's name and status."""
-        return {"server": name, "status": "ok", "mcp": config.path}
+        @app.get("/")
+        async def front() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction] - its route uses it
+            """Report the server's name and status."""
+            return {"server": name, "status": "ok", "mcp": config.path}
 
     return app

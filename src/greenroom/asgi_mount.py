@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from greenroom.supervision import ExitReason
-    from greenroom.transports.asgi import AsgiEndpoint, Receive, Scope, Send
+    from greenroom.transports.asgi import AsgiRouter, Receive, Scope, Send
 
     from .child_runner import ChildRunner
 
@@ -41,7 +41,7 @@ class MountedApp:
     def __init__(
         self,
         hosting: ChildRunner,
-        endpoint: AsgiEndpoint,
+        endpoint: AsgiRouter,
         caller: Caller | None = None,
         *,
         opens: Callable[[], bool] = bool,

@@ -16,7 +16,6 @@ A `Server` is not a process: it holds the configuration and registrations, and b
 
 from __future__ import annotations
 
-import math
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
@@ -27,7 +26,6 @@ from weakref import WeakSet
 
 from greenroom.actors.catalogue import KINDS, LISTINGS, CatalogueRef, announced_scopes
 from greenroom.actors.company import Company
-from greenroom.actors.context import Context
 from greenroom.actors.extensions import Extension
 from greenroom.actors.pools.handler_spec import stop_import_in_worker
 from greenroom.actors.session_supervisor import count_sessions
@@ -35,10 +33,9 @@ from greenroom.actors.settings import Settings
 from greenroom.actors.subscriptions import announce_list_changed
 from greenroom.actors.task_store import TaskStoreError
 from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
-from greenroom.actors.worker_interfaces import Cancellation, Hooks, SessionFacts, company_of_call
-from greenroom.protocol.dialect import ASSUMED_DIALECT
+from greenroom.actors.worker_interfaces import Hooks, company_of_call
 from greenroom.supervision import child, current_node, delete_child, start_child, terminate_child
-from greenroom.transports.asgi import AsgiEndpoint
+from greenroom.transports.asgi import AsgiRouter
 from greenroom.transports.http_engine import HttpEngine
 from greenroom.transports.listening_sockets import CannotListen
 from greenroom.transports.stdio import LINE_LIMIT, StandardStreams, StdioWire, stdio_child
@@ -72,6 +69,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue import Kind
     from greenroom.actors.company import ConnectedPeers
+    from greenroom.actors.context import Context
     from greenroom.actors.ensemble.session_router import NodeSlot
     from greenroom.actors.gateway.gateway import Gateway
     from greenroom.actors.server_registry import WaitFor
@@ -84,6 +82,7 @@ if TYPE_CHECKING:
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.interfaces import SessionRouter
     from greenroom.transports.listening_sockets import Binding
+    from greenroom.transports.quart_door import Quart
 
     from .asgi_mount import Caller
     from .decorators import ToolKeywords
@@ -160,6 +159,7 @@ class Server(Decorators):
         self._admin: Admin | None = None
         """The admin listener of `started`."""
         self._runner = ChildRunner(lambda: self.child_spec(admin=self._admin))
+        self._pages: Quart | None = None
         self._bindings: list[tuple[Binding, HttpConfig]] = []
         self._certificates: list[Certificates] = []
         self._gateways: list[Gateway] = []
@@ -191,6 +191,18 @@ class Server(Decorators):
     def urls(self) -> list[str]:
         """The HTTP URLs, once a listener is made; port 0 is replaced by the real port."""
         return [url for binding, config in self._bindings for url in urls_of(binding, config)]
+
+    @property
+    def http(self) -> Quart:
+        """The Quart application for pages of your own beside the endpoint: ``@server.http.get("/status")``. Quart is loaded with its first use.
+
+        Pages answer to the names in `allowed_hosts` alone, and what may change a state to `allowed_origins` alone. The server's `auth` is not asked for them.
+        """
+        if self._pages is None:
+            from greenroom.transports.quart_door import make_application  # noqa: PLC0415 - few servers have pages
+
+            self._pages = make_application()
+        return self._pages
 
     @property
     def _running_nodes(self) -> list[Node]:
@@ -397,7 +409,8 @@ class Server(Decorators):
         application's `.lifespan` as its own. `caller` gets a request's scope and returns the `AuthInfo` of the user authenticated by the host, or
         None; by default that is the user found by Starlette's `AuthenticationMiddleware`. A server with `auth` of its own authenticates callers by that instead.
         """
-        endpoint = AsgiEndpoint(self._engine(http_config(config, None, None)))
+        engine = self._engine(http_config(config, None, None))
+        endpoint = AsgiRouter(engine, own_pages=lambda: self._pages, is_mounted=True)
         return MountedApp(self._runner, endpoint, caller, opens=lambda: bool(self._lifespans))
 
     @asynccontextmanager
@@ -532,15 +545,13 @@ class Server(Decorators):
     def _http_listener(
         self, config: HttpConfig, binding: Binding, door: SessionRouter | None = None, key: bytes | None = None
     ) -> ChildSpec[Any]:
-        # imported here: a server on stdio needs neither
-        from greenroom.transports.asgi import AsgiRouter  # noqa: PLC0415
-        from greenroom.transports.http_listener import listener  # noqa: PLC0415
+        from greenroom.transports.http_listener import listener  # noqa: PLC0415 - a server on stdio has none
 
         engine = self._engine(config, door, key)
         certificates = Certificates(config) if config.is_tls else None
         if certificates is not None:
             self._certificates.append(certificates)
-        app = AsgiRouter(engine, name=self.settings.name)
+        app = AsgiRouter(engine, name=self.settings.name, own_pages=lambda: self._pages)
         self._bindings.append((binding, config))
         return listener(app, binding, config, engine, certificates)
 
@@ -589,12 +600,9 @@ class Server(Decorators):
 
     def session(self, session_id: str) -> Context:
         """The context of one session, for use outside of a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
-        card = self.peers.info(session_id)
-        version = card.version or ASSUMED_DIALECT.version
-        facts = SessionFacts(card.id, version, card.peer, card.client_info, card.client_capabilities)
-        return Context(
-            facts, _PeerChannel(self.peers, session_id), Cancellation(), None, {}, self.company.settings.ask_timeout
-        )
+        from .session_context import context_of_session  # noqa: PLC0415 - few servers address a session by its id
+
+        return context_of_session(self.company, session_id)
 
     async def broadcast(self, method: str, params: Mapping[str, Any] | None = None) -> int:
         """Send a notification to all peers. Returns the number of sessions."""
@@ -649,39 +657,3 @@ class Server(Decorators):
 
 # `__new__` accepts any option only to report unknown ones; `help(Server)`, editors and the reference should show the real options.
 Server.__new__.__signature__ = signature(Server.__init__)  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
-
-
-# --- A peer's context outside of any call.
-
-
-class _PeerChannel:
-    """Sends on the session's general stream or its channel."""
-
-    def __init__(self, peers: ConnectedPeers, session_id: str) -> None:
-        self._peers = peers
-        self._id = session_id
-
-    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification. False when the session is gone."""
-        return self._peers.notify(self._id, method, params)
-
-    def log(self, level: str, data: Any, logger: str | None) -> bool:
-        """Send a log message, unless the session's level is higher."""
-        return self._peers.log(self._id, level, data, logger)
-
-    def touch(self, ahead: float = 0.0) -> None:
-        """Do nothing: there is no call with an idle timeout."""
-
-    async def ask(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        timeout: float | None,
-        key: str | None = None,  # noqa: ARG002 - a session numbers its questions
-    ) -> dict[str, Any]:
-        """Send a request and wait for its result."""
-        return await self._peers.ask(self._id, method, params, math.inf if timeout is None else timeout)
-
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - there is no call
-        """Return False: there is no stream of a call."""
-        return False

@@ -15,7 +15,7 @@ from greenroom.supervision import clock, visible
 from greenroom.transports.access_log import log_refusal
 from greenroom.transports.interfaces import HttpRefusal, Peer
 from greenroom.transports.open_connections import host_in, source_of
-from greenroom.transports.quart_door import Quart, Response, make_application, redirect, request
+from greenroom.transports.quart_door import Quart, Response, bound_requests, make_application, redirect, request
 
 from .admin_access import (
     CSRF_FIELD,
@@ -78,8 +78,8 @@ class AdminApp:
 
     def make(self) -> Quart:
         """The Quart application."""
-        config = self._admin.http_config
-        app = make_application(__name__, max_body=config.max_body, body_timeout=config.body_timeout)
+        app = make_application()
+        bound_requests(app, self._admin.http_config)
         app.before_request(self._admit)
         app.add_url_rule("/livez", "livez", self._livez)
         app.add_url_rule("/readyz", "readyz", self._readyz)

@@ -55,7 +55,7 @@ class RunningAdmin:
         self.clients.append(client)
         return client
 
-    async def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> HttpResponse:
+    async def ask(self, method: str, path: str, body: Any = None, **headers: Any) -> HttpResponse:
         """Send one request on a connection of its own."""
         client = await self.client()
         try:
