@@ -54,6 +54,7 @@ from .exclusive_supervisor import ExclusiveSupervisor, named_child
 from .peer_channels import AskPeer, ask_session, log_body
 from .process_names import CompanyKey, ProcessName, SessionInfo, new_id, short_id
 from .reply_sinks import AnswerOnlySink, ChannelReplySink, SingleFeed, SingleStreamSink, StreamReplySink
+from .running_trees import note_tree
 from .server_registry import Readiness, ServerRegistry, registrar_child
 from .session import ENDED, REFUSED, SessionProcess, check_introduction
 from .session_supervisor import SessionSupervisor, TooManySessions, find_session, open_session, session_info_of
@@ -188,6 +189,7 @@ class Company:
 
         `first` start before all other children here, and stop last.
         """
+        note_tree(self, self.name("company"))
         settings = self.settings
         doors = [named_child(each, self.name(f"listener {each.id}")) for each in (*self._listeners, *listeners)]
         children: list[ChildSpec[Any]] = [

@@ -28,6 +28,7 @@ from greenroom.actors.client.interfaces import Phase, Status
 from greenroom.actors.client.notification_readers import GAP
 from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.process_names import CompanyKey, ProcessName
+from greenroom.actors.running_trees import note_tree
 from greenroom.protocol.cache_hints import merged_cache
 from greenroom.supervision import DynamicSupervisor, NotRegistered, Ref, TaskSupervisor, Wakeup, child, whereis
 
@@ -117,6 +118,7 @@ class Federation:
 
     def child_spec(self) -> ChildSpec[Ref[ExclusiveSupervisor]]:
         """The federation as a child of any supervisor."""
+        note_tree(self, self.name("federation"))
         children: list[ChildSpec[Any]] = [
             child(DynamicSupervisor).but(id="upstreams", name=self.name("upstreams")),
             child(TaskSupervisor).but(id="jobs", name=self.name("jobs")),
