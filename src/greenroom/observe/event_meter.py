@@ -6,6 +6,7 @@ that is not registered is `_unknown`, each label has a bound in the number of it
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -34,6 +35,7 @@ _MOST_VALUES: Final = 500
 _FEW_VALUES: Final = 64
 """Values of a label that has a handful of them in practice: error codes, revisions, settings."""
 _MOST_CACHED: Final = 4096
+_LONGEST_PORT: Final = 5
 _LOOK_INTERVAL: Final = 1.0
 _NAMED: Final[Mapping[str, str]] = {"tools/call": "tool", "prompts/get": "prompt"}
 """Methods whose name may be a label."""
@@ -48,12 +50,21 @@ def error_type(outcome: str, code: int | None) -> str:
     return str(code) if code is not None else _ERROR_TYPES.get(outcome, outcome)
 
 
-def server_of(address: str) -> tuple[str, str]:
-    """The conventions' `server.address` and `server.port` of a client's address, such as `127.0.0.1:8000` or `[::1]:8000`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or not port.isascii():
+def address_parts(address: str) -> tuple[str, str]:
+    """The host and the port of an address: `host:port`, or a host alone, as trusted proxies report it. An IPv6 address may be in brackets."""
+    host, _, port = address.rpartition(":")
+    is_port = 0 < len(port) <= _LONGEST_PORT and port.isascii() and port.isdecimal()
+    if not host or not is_port or (":" in host and not host.endswith("]") and not _is_ipv6(host)):
         host, port = address, ""
     return host.removeprefix("[").removesuffix("]"), port
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class LabelValues:
@@ -161,6 +172,8 @@ class EventMeter:
             label = self._kind(kind)
             by_kind[label] = count if label not in by_kind else by_kind[label] + count
         for label, count in by_kind.items():
+            for metric in (table.CRASHES, table.RESTARTS):
+                self._record(metric, (label,), 0)  # a counter that begins at 1 has no first increase
             yield table.PROCESSES, (label,), count.processes
             yield table.MAILBOX_MESSAGES, (label,), count.waiting
             yield table.MAILBOX_LONGEST, (label,), count.longest
@@ -232,7 +245,7 @@ class EventMeter:
         return self._revision(revision), network, protocol, self._word(http_version)
 
     def _server_labels(self, address: str) -> tuple[str, str]:
-        host, port = server_of(address)
+        host, port = address_parts(address)
         return self._server(host), self._port(port)
 
     def _request_refused(self, event: events.RequestRefused) -> None:

@@ -14,9 +14,10 @@ Opt-in attributes (the arguments and results of tools) are never set, since even
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import context as contexts
@@ -24,31 +25,36 @@ from opentelemetry import metrics, propagate, trace
 
 from greenroom import __version__
 from greenroom.errors import ConfigError
-from greenroom.event_types import CallEnded, CallStarted, SessionClosed
+from greenroom.event_types import CallEnded, CallStarted
 from greenroom.supervision.event_bus import bus
 
+from .event_meter import EventMeter, address_parts, error_type
+from .metric_table import METRICS, UNKNOWN
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from opentelemetry.propagators.textmap import TextMapPropagator
 
     from greenroom.event_types import Event
 
+    from .metric_table import Metric
+
     Attributes: TypeAlias = dict[str, str | int | float]
 
 _log: Final = logging.getLogger("greenroom.observe")
 
-BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""The boundaries that the conventions advise, in seconds."""
-UNKNOWN: Final = "_unknown"
-"""Stands in metrics for a name that is not registered."""
 MOST_OPEN: Final = 65_536
 """How many spans may be open. Each call ends, so that only a fault reaches this; then the oldest spans are ended."""
 _MOST_KEPT: Final = 4096
 """How many sets of attributes are kept for reuse."""
 _SILENCE: Final = 60.0
 """Seconds between two log records about an error of OpenTelemetry."""
+_GAUGES_LAST: Final = 0.5
+"""Seconds for which gauges are not looked at again: a collection asks for each in turn."""
+_LEAST_QUEUED: Final = 0.001
+"""Seconds of waiting that are worth an attribute; each costs a microsecond."""
 _LONGEST_NAME: Final = 256
 _LONGEST_URI: Final = 1024
 _LONGEST_MESSAGE: Final = 300
@@ -62,7 +68,6 @@ _NAMED: Final[Mapping[str, str]] = {
 }
 """By method, the attribute for what it names."""
 _RESOURCE: Final = "mcp.resource.uri"
-_GOOD: Final = frozenset({"result", "asks"})
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "tool_error": "the tool reported an error",
     "error": "the call ended with an error",
@@ -105,29 +110,19 @@ class OpenTelemetry:
         """The keys by which requests carry their trace."""
         self._uri_in_names = resource_uri_in_names
         self._tracer = trace.get_tracer("greenroom", __version__, tracer_provider)
-        meter = metrics.get_meter("greenroom", __version__, meter_provider)
-        self._calls, self._sessions = (
-            {
-                side: meter.create_histogram(
-                    f"mcp.{side}.{what}.duration",
-                    "s",
-                    _METRIC_TEXTS[side, what],
-                    explicit_bucket_boundaries_advisory=BUCKETS,
-                )
-                for side in ("server", "client")
-            }
-            for what in ("operation", "session")
-        )
+        self._meter = EventMeter(self._record)
+        self._instruments = self._make_instruments(metrics.get_meter("greenroom", __version__, meter_provider))
         self._open: dict[int, _OpenCall] = {}
         self._starting: dict[tuple[str, ...], Attributes] = {}
-        self._labels: dict[tuple[Any, ...], Attributes] = {}
+        self._labels: dict[tuple[str, tuple[str, ...]], Attributes] = {}
+        self._gauges: tuple[float, list[tuple[Metric, tuple[str, ...], float]]] = (-math.inf, [])
         self._quiet_until = 0.0
         self._unsubscribe: Callable[[], None] | None = None
-        self._takers: dict[type[Event], Callable[[Any], None]] = {
-            CallStarted: self._on_call_started,
-            CallEnded: self._on_call_ended,
-            SessionClosed: self._on_session_closed,
+        self._takers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {
+            CallStarted: (self._start_span, self._meter),
+            CallEnded: (self._count_call, self._end_span),
         }
+        self._other_takers = (self._meter,)
 
     # --- for the program
 
@@ -156,8 +151,7 @@ class OpenTelemetry:
     # --- for the bus: whatever a provider does, no call is harmed
 
     def _on_event(self, event: Event) -> None:
-        take = self._takers.get(type(event))
-        if take is not None:
+        for take in self._takers.get(type(event), self._other_takers):
             try:
                 take(event)
             except Exception:  # noqa: BLE001 - it is logged
@@ -198,7 +192,7 @@ class OpenTelemetry:
 
     # --- calls
 
-    def _on_call_started(self, started: CallStarted) -> None:
+    def _start_span(self, started: CallStarted) -> None:
         parent = contexts.get_current()
         links: list[trace.Link] | None = None
         if started.side == "server":
@@ -222,7 +216,8 @@ class OpenTelemetry:
         creator = self._open.get(started.creator) if started.creator else None
         if creator is not None:
             candidates.insert(0, creator.context)
-        candidates.append(ambient)
+        if ambient:
+            candidates.append(ambient)
         if started.http_trace is not None:
             candidates.append(self._extracted(started.http_trace))
         chosen: contexts.Context | None = None
@@ -235,7 +230,7 @@ class OpenTelemetry:
                 chosen = each
             else:
                 links.append(trace.Link(found))
-        return candidates[0] if chosen is None else chosen, links or None
+        return (candidates or [ambient])[0] if chosen is None else chosen, links or None
 
     def _extracted(self, carried: Mapping[str, str]) -> contexts.Context:
         return self._propagator.extract(without_invalid(carried), contexts.Context())
@@ -282,35 +277,33 @@ class OpenTelemetry:
             found.update(_address(_PEERS[started.side], started.address))
         return found
 
-    def _on_call_ended(self, ended: CallEnded) -> None:
+    def _end_span(self, ended: CallEnded) -> None:
         opened = self._open.pop(ended.call, None)
-        labels = self._labels_of(ended)
-        context = None if opened is None else opened.context
-        try:
-            self._calls[ended.side].record(ended.seconds, labels, context)
-        finally:
-            if opened is not None:
-                self._end_span(opened, ended, labels)
-
-    def _end_span(self, opened: _OpenCall, ended: CallEnded, labels: Attributes) -> None:
+        if opened is None:
+            return
         span, started = opened.span, opened.started
         if span.is_recording():
-            if labels["mcp.method.name"] is UNKNOWN:
+            if not ended.is_method_known:
                 span.update_name(UNKNOWN)
             elif not ended.is_known:
-                span.update_name(started.method)
-            attributes: Attributes = {"greenroom.outcome": ended.outcome}
+                span.update_name(_text(started.method))
+            attributes: Attributes = {}
+            if ended.outcome != "result":
+                attributes["greenroom.outcome"] = ended.outcome
             if ended.isolation:
                 attributes["greenroom.isolation"] = ended.isolation
-            if ended.queued:
+            if ended.queued >= _LEAST_QUEUED:
                 attributes["greenroom.queued"] = ended.queued
             if ended.revision and not started.revision:
                 attributes["mcp.protocol.version"] = _text(ended.revision)
-            if ended.outcome not in _GOOD:
-                _add_error(attributes, ended)
+            if error := error_type(ended.outcome, ended.code):
+                attributes["error.type"] = error
+                if ended.code is not None:
+                    attributes["rpc.response.status_code"] = error
                 text = _text(ended.message, _LONGEST_MESSAGE) or _DESCRIPTIONS.get(ended.outcome)
                 span.set_status(trace.StatusCode.ERROR, text)
-            span.set_attributes(attributes)
+            if attributes:
+                span.set_attributes(attributes)
         span.end()
 
     def _end_oldest(self) -> None:
@@ -320,70 +313,62 @@ class OpenTelemetry:
         except Exception:  # noqa: BLE001 - it is logged; another thread may have ended that one
             self._log_error()
 
-    def _labels_of(self, ended: CallEnded) -> Attributes:
-        """The attributes of the metric, all of them of few values."""
-        name = ended.name if ended.is_known else UNKNOWN
-        if _NAMED.get(ended.method) in (None, _RESOURCE):
-            name = ""
-        address = ended.address if ended.side == "client" else ""
-        key = (
-            ended.side,
-            ended.program,
-            ended.method,
-            name,
-            ended.outcome,
-            ended.code,
-            ended.revision,
-            ended.transport,
-            ended.http_version,
-            address,
-        )
+    # --- metrics
+
+    def _make_instruments(self, meter: metrics.Meter) -> dict[str, Callable[[float, Attributes], None]]:
+        made: dict[str, Callable[[float, Attributes], None]] = {}
+        for metric in METRICS:
+            if metric.kind == "histogram":
+                made[metric.name] = meter.create_histogram(
+                    metric.name, metric.unit, metric.help, explicit_bucket_boundaries_advisory=metric.buckets
+                ).record
+            elif metric.kind == "counter":
+                made[metric.name] = meter.create_counter(metric.name, metric.unit, metric.help).add
+            else:
+                look = partial(self._observe, metric)
+                meter.create_observable_gauge(metric.name, [look], metric.unit, metric.help)
+        return made
+
+    def _count_call(self, ended: CallEnded) -> None:
+        """Count a call in its own context, so that the metric has its trace as an exemplar."""
+        opened = self._open.get(ended.call)
+        if opened is None:
+            self._meter(ended)
+            return
+        token = contexts.attach(opened.context)
+        try:
+            self._meter(ended)
+        finally:
+            contexts.detach(token)
+
+    def _record(self, metric: Metric, values: tuple[str, ...], number: float) -> None:
+        self._instruments[metric.name](number, self._labelled(metric, values))
+
+    def _observe(self, metric: Metric, _options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
+        """The values of a gauge. All gauges of one collection are looked at together."""
+        if self._unsubscribe is None:
+            return
+        now = time.monotonic()
+        if now - self._gauges[0] > _GAUGES_LAST:
+            self._gauges = now, list(self._meter.gauges())
+        for each, values, number in self._gauges[1]:
+            if each is metric:
+                yield metrics.Observation(number, self._labelled(metric, values))
+
+    def _labelled(self, metric: Metric, values: tuple[str, ...]) -> Attributes:
+        key = (metric.name, values)
         found = self._labels.get(key)
         if found is None:
-            method = _text(ended.method) if ended.is_method_known else UNKNOWN
-            found = {"mcp.method.name": method, **_network(ended.transport, ended.http_version)}
-            if ended.method == "tools/call":
-                found["gen_ai.operation.name"] = "execute_tool"
-            if ended.program:
-                found["greenroom.program"] = _text(ended.program)
-            if name:
-                found[_NAMED[ended.method]] = _text(name)
-            if ended.revision:
-                found["mcp.protocol.version"] = _text(ended.revision)
-            if address:
-                found.update(_address("server", address))
-            if ended.outcome not in _GOOD:
-                _add_error(found, ended)
+            found = {name: value for name, value in zip(metric.labels, values, strict=True) if value}
+            if (port := found.pop(_PORT, None)) is not None and str(port).isdecimal():
+                found[_PORT] = int(port)
             _keep(self._labels, key, found)
         return found
-
-    # --- sessions
-
-    def _on_session_closed(self, closed: SessionClosed) -> None:
-        attributes: Attributes = dict(_network(closed.transport, closed.http_version))
-        if closed.program:
-            attributes["greenroom.program"] = _text(closed.program)
-        if closed.revision:
-            attributes["mcp.protocol.version"] = _text(closed.revision)
-        if closed.side == "client" and closed.address:
-            attributes.update(_address("server", closed.address))
-        if closed.is_failure:
-            attributes["error.type"] = "session_lost"
-        self._sessions[closed.side].record(closed.seconds, attributes)
 
 
 _KINDS: Final = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT}
 _PEERS: Final = {"server": "client", "client": "server"}
-_METRIC_TEXTS: Final = {
-    ("client", "operation"): (
-        "The duration of the MCP request or notification as observed on the sender from the time it was sent until the response or ack is received."
-    ),
-    ("server", "operation"): (
-        "MCP request or notification duration as observed on the receiver from the time it was received until the result or ack is sent."
-    ),
-    ("client", "session"): "The duration of the MCP session as observed on the MCP client.",
-    ("server", "session"): "The duration of the MCP session as observed on the MCP server.",
-}
+_PORT: Final = "server.port"
 
 
 def _keep(table: dict[Any, Attributes], key: tuple[Any, ...], attributes: Attributes) -> None:
@@ -403,13 +388,6 @@ def _text(text: str, longest: int = _LONGEST_NAME) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _add_error(attributes: Attributes, ended: CallEnded) -> None:
-    if ended.code is None:
-        attributes["error.type"] = ended.outcome
-    else:
-        attributes["error.type"] = attributes["rpc.response.status_code"] = str(ended.code)
-
-
 @lru_cache(maxsize=64)
 def _network(transport: str, http_version: str) -> Mapping[str, str | int]:
     """The attributes of a transport; none for one inside this program."""
@@ -421,16 +399,13 @@ def _network(transport: str, http_version: str) -> Mapping[str, str | int]:
     return {}
 
 
-_HOST_AND_PORT: Final = re.compile(r"([^:\[\]\s]{1,255}|\[[0-9A-Fa-f:.%]{1,64}\]):([0-9]{1,5})", re.ASCII)
-
-
 @lru_cache(maxsize=1024)
 def _address(whose: str, address: str) -> Mapping[str, str | int]:
-    """The attributes of an address as `host:port`, with brackets around a host of IPv6, or of a host alone."""
-    found = _HOST_AND_PORT.fullmatch(address)
-    if found is None:
-        return {f"{whose}.address": _text(address.strip("[]"))}
-    return {f"{whose}.address": _text(found[1].strip("[]")), f"{whose}.port": int(found[2])}
+    host, port = address_parts(address)
+    found: dict[str, str | int] = {f"{whose}.address": _text(host)}
+    if port:
+        found[f"{whose}.port"] = int(port)
+    return found
 
 
 # --- What a peer sends as its trace. The propagators of OpenTelemetry log each invalid part, so that a peer could fill the log, and take 46 ms of the loop for 8 KB

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from greenroom.errors import ConfigError
-from greenroom.event_types import CallEnded, CallStarted, SessionClosed
+from greenroom.event_types import CallEnded, CallStarted, ChildStarted, SessionClosed
 from greenroom.observe import OpenTelemetry, open_telemetry
 from greenroom.observe.open_telemetry import without_invalid
 from greenroom.supervision.event_bus import bus, next_call, trace_context
@@ -146,7 +146,6 @@ def test_a_call_of_a_tool_over_http(collector: Collector) -> None:
         "client.port": 50123,
         "greenroom.program": "weather",
         "greenroom.way": "session",
-        "greenroom.outcome": "result",
         "greenroom.isolation": "thread",
         "greenroom.queued": 0.01,
     }
@@ -278,6 +277,34 @@ def test_sessions_are_measured(collector: Collector) -> None:
     (point,) = collector.points("mcp.client.session.duration")
     assert point.attributes["error.type"]
     assert (point.attributes["server.address"], point.attributes["server.port"]) == ("10.1.2.3", 443)
+
+
+def test_what_only_a_supervised_system_has_is_measured_too(collector: Collector) -> None:
+    assert bus.listener is not None
+    call = started()
+    bus.listener(ChildStarted(node="n", supervisor="top", child="git", kind="Upstream", pid="<1.2>", is_restart=True))
+    found = collector.metrics()
+    assert {name for name, metric in found.items() if metric.unit == ""} == set()
+    (point,) = [each for each in found["greenroom.process.restarts"].data.data_points if each.value]
+    assert (point.value, dict(point.attributes)) == (1, {"greenroom.kind": "Upstream"})
+    (point,) = found["greenroom.call.in_flight"].data.data_points
+    assert (point.value, point.attributes["greenroom.program"]) == (1, "weather")
+    assert found["greenroom.thread.busy"].data.data_points[0].value >= 0
+    ended(call)
+
+
+def test_a_metric_leads_to_a_trace(collector: Collector) -> None:
+    call = started()
+    ended(call)
+    (point,) = collector.points("mcp.server.operation.duration")
+    assert [each.span_id for each in point.exemplars] == [id_of(collector.spans()[0])]
+
+
+def test_nothing_is_looked_at_after_it_was_uninstalled() -> None:
+    collector = Collector()
+    with collector.telemetry:
+        assert collector.points("greenroom.thread.busy")
+    assert collector.points("greenroom.thread.busy") == []
 
 
 # --- parents
