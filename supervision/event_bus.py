@@ -124,3 +124,5 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str] | None:
 
 next_call: Final = count(1).__next__
 """Numbers for calls, unique in this program."""
+next_question: Final = count(1).__next__
+"""Numbers for questions, unique in this program."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from greenroom.protocol.jsonrpc import RequestId
 
+    from .client_events import ClientCall
     from .interfaces import Line
 
 
@@ -27,6 +28,8 @@ class AskingCall(NamedTuple):
     params: Mapping[str, Any]
     id: RequestId
     """The request's id on the wire at that moment."""
+    call: ClientCall | None = None
+    """The call that listeners of events hear of."""
 
 
 _asking: Final[ContextVar[AskingCall | None]] = ContextVar("asking_call", default=None)

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from greenroom.event_types import CallWay
+    from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ChildSpec, Pid, Process
-    from greenroom.transports.client.interfaces import Route
+    from greenroom.transports.client.interfaces import ClientWire, Headers, Route
 
-    from .client_calls import ClientCall
+    from .client_events import ClientCall, ClientSession
     from .interfaces import ServerWelcome
     from .response_cache import LineCache, Outcome
 
@@ -145,6 +146,10 @@ class ConnectionLine:
         self.transport = self.address = ""
         """How the server is reached: `http`, `stdio` or `memory`, and host and port; known once its connection has begun."""
         self.way: CallWay = "client"
+        self.session: ClientSession | None = None
+        """The session that listeners of events hear of, while the connection is ready."""
+        self.wire: ClientWire | None = None
+        """The wire that was opened last."""
         self.known_names = KnownNames()
         """The tools and prompts that the server is known to have, for the labels of calls."""
         self._steady: Status | None = None
@@ -185,6 +190,9 @@ class ConnectionLine:
     ) -> None:
         """Set the phase and its cause, and wake the watchers of the status."""
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
+        if self.session is not None and phase is not Phase.READY:
+            session, self.session = self.session, None
+            session.close(cause, is_failure=phase not in (Phase.CLOSING, Phase.CLOSED))
         self._steady = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
         self.forgiven_attempts = min(self.forgiven_attempts, attempts)
         if phase is Phase.CLOSED:
@@ -264,9 +272,37 @@ class ConnectionLine:
         self, loop: asyncio.AbstractEventLoop, method: str, params: Mapping[str, Any] | None, id: int
     ) -> ClientCall:
         """Announce a call to the listeners of events. To be called in its caller's context."""
-        from .client_calls import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
+        from .client_events import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
 
         return ClientCall(self.name, self, loop, method, params, id)
+
+    def start_session(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Announce to the listeners of events that the connection is ready."""
+        from .client_events import ClientSession  # noqa: PLC0415 - as above
+
+        self.session = ClientSession(self, loop)
+
+    def transmit(
+        self,
+        wire: ClientWire,
+        frame: bytes,
+        id: RequestId | None = None,
+        *,
+        ordered: bool = False,
+        mirrored: Headers = (),
+    ) -> None:
+        """Send a frame on a wire of the connection. Raises `WireFull`."""
+        wire.send(frame, id, ordered=ordered, mirrored=mirrored)
+        if bus.detail_listener is not None:
+            from .client_events import report_sent  # noqa: PLC0415 - as above
+
+            report_sent(self, frame)
+
+    @property
+    def server_process(self) -> int | None:
+        """The operating system's process of a server that is run by a command, while the connection has it."""
+        has_it = self.phase in (Phase.INITIALIZING, Phase.READY)
+        return getattr(self.wire, "process_id", None) if has_it else None
 
     def use_cache(self, cache: LineCache) -> None:
         """Keep results in this cache from now on."""

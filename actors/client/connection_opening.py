@@ -157,7 +157,7 @@ class ConnectionOpening:
         hello.wire = wire.pid
         self._sent = requests.table[hello.id] = hello
         try:
-            wire.send(frame, hello.id, mirrored=mirrored)
+            line.transmit(wire, frame, hello.id, mirrored=mirrored)
         except WireFull as error:
             self._fail(error)
 
@@ -208,7 +208,7 @@ class ConnectionOpening:
             return
         wire.on_negotiated(welcome.version)
         try:
-            wire.send(encode_notification("notifications/initialized"), ordered=True)
+            self._line.transmit(wire, encode_notification("notifications/initialized"), ordered=True)
         except WireFull as full:  # the server asks more than it reads
             self._fail(full)
             return

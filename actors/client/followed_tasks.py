@@ -350,7 +350,7 @@ class FollowedTasks:
             entry.settle(None, error)
             return
         task = self._line.tasks.find(state.id)
-        task.call = AskingCall(entry.method, entry.params or {}, entry.id)
+        task.call = AskingCall(entry.method, entry.params or {}, entry.id, entry.call)
         task.note(state, self._now)
         task.due = self._now + (0.0 if state.over else task.pause)
         if entry.as_task:
@@ -590,9 +590,9 @@ class FollowedTasks:
         with contextlib.suppress(WireFull):
             if wire.is_http:
                 # Without an id it is a message that is only acknowledged: these are still sent when a wire closes, and requests are dropped.
-                wire.send(frame, mirrored=mirrored_headers(_CANCEL_METHOD, params))
+                self._line.transmit(wire, frame, mirrored=mirrored_headers(_CANCEL_METHOD, params))
             else:
-                wire.send(frame, number)
+                self._line.transmit(wire, frame, number)
 
     @property
     def _now(self) -> float:

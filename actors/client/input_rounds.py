@@ -75,7 +75,7 @@ class InputRounds:
             entry.settle(None, error)
             return
         entry.rounds += 1
-        call = AskingCall(entry.method, entry.params or {}, entry.id)
+        call = AskingCall(entry.method, entry.params or {}, entry.id, entry.call)
         self._table.suspend(entry)
         entry.retry = {} if state is None else {"requestState": state}
         if not questions:

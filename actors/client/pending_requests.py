@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import ExitReason, Node, Pid, Process
 
-    from .client_calls import ClientCall
+    from .client_events import ClientCall
     from .connection_line import ConnectionLine
     from .interfaces import Progress
     from .outgoing_envelope import OutgoingEnvelope
@@ -242,6 +242,9 @@ class PendingRequest:
     def tell(self, progress: Progress) -> None:
         """Add a progress notification for the reader."""
         self.reached = progress.progress
+        if self.call is not None and bus.detail_listener is not None:
+            total = "" if progress.total is None else f" of {progress.total:g}"
+            self.call.step("progress", f"{progress.progress:g}{total} {progress.message or ''}".rstrip())
         if self._progress_updates is not None:
             self._progress_updates.append(progress)
             self._wakeup.wake()

@@ -25,6 +25,7 @@ from greenroom.supervision import (
     send_after,
     wait_down,
 )
+from greenroom.supervision.event_bus import bus
 from greenroom.supervision.statem import (
     END,
     Action,
@@ -88,7 +89,7 @@ from .server_requests import HandlerReply, HandlerTimeout, NotificationDispatche
 from .stateless_replies import StatelessReplies
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from greenroom.supervision import ExitReason, Pid
     from greenroom.transports.client.interfaces import ClientWire, InboundItem, Route
@@ -124,7 +125,7 @@ class ServerConnection(GenStatem[Phase]):
         line.transport, line.address = transport_of(route), address_of(route)
         self.settings = line.settings
         self.requests = RequestTable(line)
-        self.server_requests = ServerRequests(self.process, handler, line.settings)
+        self.server_requests = ServerRequests(self.process, handler, line)
         self.dispatcher = NotificationDispatcher(self.process, handler, line)
         self._route = route
         self._handler_wants_logs = handler.wants_logs()
@@ -182,6 +183,7 @@ class ServerConnection(GenStatem[Phase]):
         else:
             line.move(Phase.CONNECTING if line.supervised else Phase.CLOSED, _connection_lost(reason))
             self.tasks.hand_over()
+        self.server_requests.end_questions()
         self._settle_all(reason)  # after `move`: a handshake that ends here is not a failed attempt
         self._pass_on(reason)
 
@@ -401,6 +403,8 @@ class ServerConnection(GenStatem[Phase]):
         if wire is None:
             return
         requests = self.requests
+        if bus.detail_listener is not None:
+            self._report_received(inbound.items)
         for item in inbound.items:
             if type(item) is JsonRpcResponse or type(item) is JsonRpcError:
                 if item.id is None and wire is self._wire and self.opening.id is not None:
@@ -418,6 +422,11 @@ class ServerConnection(GenStatem[Phase]):
                 self._on_server_message(wire, item)
         if wire is not self._wire:
             self._release(wire.pid)
+
+    def _report_received(self, items: Sequence[InboundItem]) -> None:
+        from .client_events import report_received  # noqa: PLC0415 - only a program with a listener loads the events
+
+        report_received(self.line, items)
 
     def _on_server_message(self, wire: ClientWire, item: InboundItem) -> None:
         if isinstance(item, JsonRpcRequest):
@@ -471,7 +480,7 @@ class ServerConnection(GenStatem[Phase]):
         if frame is None or wire.pid not in self._wires:
             return
         try:
-            wire.send(frame)
+            self.line.transmit(wire, frame)
         except WireFull:
             return  # the server sends requests without reading the replies: drop the reply
 
@@ -490,7 +499,7 @@ class ServerConnection(GenStatem[Phase]):
         except Exception as error:  # noqa: BLE001 - a route may be a user's code, and this is one failure of many
             cause = error if isinstance(error, TransportError) else ConnectFailed(f"{type(error).__name__}: {error}")
             return self._fail(cause)
-        self._wires[wire.pid] = wire
+        self._wires[wire.pid] = line.wire = wire
         self._invalid_input = (0, "")
         line.move(Phase.INITIALIZING, line.cause, line.attempts)
         self._pending_transition = Next(Phase.INITIALIZING, After(self.settings.init_timeout, StateTimeout()))
@@ -507,6 +516,8 @@ class ServerConnection(GenStatem[Phase]):
         self.requests.wire = self._wire
         self._proven, self._ready_at, self._missed_pings = False, self.now, 0
         line.move(Phase.READY)
+        if bus.listener is not None:
+            line.start_session(self.process.node.loop)
         self._report(HandshakeSucceeded, version=welcome.version, generation=line.generation)
         self._pending_transition = Next(Phase.READY)
         self._timer_actions.append(Cancel(_PROBE))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, not_executed
 from greenroom.protocol.jsonrpc import encode_error, encode_result, id_key, is_object
 from greenroom.supervision import ActorError, Exit, current_process, kill, receive, send_after, spawn_link, trap_exit
+from greenroom.supervision.event_bus import bus
 
 from .client_handler import ClientHandler, Deferred, begin_asking
 from .interfaces import ServerNotification
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Pid, Process, Timer
     from greenroom.transports.client.interfaces import ClientWire
 
+    from .client_events import ClientQuestion
     from .client_handler import AskingCall
     from .connection_line import ConnectionLine
-    from .settings import ClientSettings
 
 TellAnswer: TypeAlias = "Callable[[Any, BaseException | None], object]"
 """Called with the handler's answer to a question, or with its error."""
@@ -53,7 +54,7 @@ class HandlerTimeout(NamedTuple):
 class ServerRequest:
     """One request from the server, while the handler works on it."""
 
-    __slots__ = ("_connection", "_replied", "id", "key", "method", "tell", "timer", "wire", "worker")
+    __slots__ = ("_connection", "_replied", "id", "key", "method", "question", "tell", "timer", "wire", "worker")
 
     def __init__(
         self, connection: Process, wire: ClientWire | None, request: JsonRpcRequest, tell: TellAnswer | None
@@ -67,6 +68,8 @@ class ServerRequest:
         self.tell = tell
         self.worker: Process | None = None
         self.timer: Timer | None = None
+        self.question: ClientQuestion | None = None
+        """The question that listeners of events hear of."""
         self._replied = False
 
     def answer(self, result: Any, error: BaseException | None) -> None:
@@ -89,11 +92,12 @@ class ServerRequest:
 class ServerRequests:
     """All requests from the server that are under way on one connection."""
 
-    def __init__(self, connection: Process, handler: ClientHandler, settings: ClientSettings) -> None:
+    def __init__(self, connection: Process, handler: ClientHandler, line: ConnectionLine) -> None:
         """The workers are linked to `connection`, and end with it."""
         self._connection = connection
         self._handler = handler
-        self._settings = settings
+        self._line = line
+        self._settings = line.settings
         self._open: dict[tuple[Pid, RequestId | bytes], ServerRequest] = {}
 
     def __len__(self) -> int:
@@ -132,6 +136,12 @@ class ServerRequests:
             server_request.timer = send_after(
                 self._settings.server_request_timeout, self._connection.pid, HandlerTimeout(server_request)
             )
+        if bus.listener is not None:
+            from .client_events import start_question  # noqa: PLC0415 - only a program with a listener loads the events
+
+            loop = self._connection.node.loop
+            about = None if call is None else call.call
+            server_request.question = start_question(self._line.name, loop, request.method, about)
         return None
 
     def on_reply(self, answered: HandlerReply) -> bytes | None:
@@ -141,7 +151,7 @@ class ServerRequests:
             if self._has(server_request):
                 answered.result.deliver_to(server_request.answer)
             return None
-        if not self._drop(server_request):
+        if not self._drop(server_request, answered.result, answered.error, is_lost=False):
             return None
         if server_request.tell is not None:
             answer: Any = {} if answered.result is None else answered.result
@@ -160,7 +170,7 @@ class ServerRequests:
 
     def on_timeout(self, server_request: ServerRequest) -> bytes | None:
         """End a worker that takes too long. Returns the encoded error."""
-        if not self._drop(server_request):
+        if not self._drop(server_request, None, TOO_LATE, is_lost=False):
             return None
         if server_request.tell is not None:
             server_request.tell(None, TOO_LATE)
@@ -188,11 +198,26 @@ class ServerRequests:
     def _has(self, server_request: ServerRequest) -> bool:
         return self._open.get(server_request.key) is server_request
 
-    def _drop(self, server_request: ServerRequest) -> bool:
-        """Forget the request, and end its worker. False when that was done already."""
+    def end_questions(self) -> None:
+        """The connection's process has ended: so have the questions, for those who hear of events."""
+        for server_request in self._open.values():
+            if server_request.question is not None:
+                server_request.question.end(None, None, is_lost=True)
+
+    def _drop(
+        self,
+        server_request: ServerRequest,
+        result: object = None,
+        error: BaseException | None = None,
+        *,
+        is_lost: bool = True,
+    ) -> bool:
+        """Forget the request, and end its worker. False when that was done already. `is_lost`: there is no answer."""
         if not self._has(server_request):
             return False
         del self._open[server_request.key]
+        if server_request.question is not None:
+            server_request.question.end(result, error, is_lost=is_lost)
         if server_request.timer is not None:
             server_request.timer.cancel()
         worker, server_request.worker = server_request.worker, None

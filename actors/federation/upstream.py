@@ -23,7 +23,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from greenroom.actors.client.connection_line import ConnectionLine
+from greenroom.actors.client.connection_line import ConnectionLine, KnownNames
 from greenroom.actors.client.errors import CircuitOpen, Parked, Unavailable
 from greenroom.actors.client.interfaces import Phase
 from greenroom.actors.client.response_cache import LineCache
@@ -45,9 +45,10 @@ from greenroom.supervision import (
     current_process,
     is_alive,
 )
+from greenroom.supervision.event_bus import bus
 from greenroom.transports.client.interfaces import endpoint_of
 
-from .breaker import Breaker
+from .breaker import Breaker, BreakerState
 from .offering import EMPTY_OFFERING, LISTS, PARTS, Offering, Part, fetch_lists, seconds_to_keep
 from .upstream_requests import RequestLimiter
 from .upstream_spec import UpstreamState, UpstreamStatus, marked_away
@@ -91,6 +92,7 @@ class Upstream:
         self.serial = next(_serials)
         self.connection_process = self.federation.connection_process(self.id, spec)
         """The process in which its connections run; None for this one."""
+        self.known_names = KnownNames()
         self.connection, made = spec.connected(self.id, self.connection_process, self.federation.patience)
         self.line: Line = made
         """The connection's own line, without limiter and breaker."""
@@ -115,7 +117,7 @@ class Upstream:
         """Why the last fetch of its lists failed."""
         self.pid: Pid | None = None
         """The pid of its supervisor, once that was started."""
-        self.running = False
+        self.running = self.was_ready = False
         self.last_end: ExitReason | None = None
         """The exit reason of its process that died last."""
         self.parked: Exception | None = None
@@ -131,7 +133,6 @@ class Upstream:
         self.since = 0.0
         """When its tree was started last."""
         self.restarts = RestartWindow(spec.intensity, spec.period)
-        self.was_ready = False
         self.level: str | None = None
         """The log level last set at the server."""
         self.leave_by: float | None = None
@@ -142,6 +143,8 @@ class Upstream:
         self.stopped = False
         """Whether the whole federation was stopped, so that no restart follows."""
         self._last_state: object = None
+        self._noted: tuple[UpstreamState | None, float, BreakerState] = (None, 0.0, BreakerState.CLOSED)
+        """The state that was announced last, since when it is in that, and the breaker's."""
         self._marked: tuple[Offering, Offering] | None = None
 
     def __repr__(self) -> str:
@@ -153,6 +156,7 @@ class Upstream:
         if not isinstance(line, ConnectionLine):
             return
         line.verdicts = federation.verdicts
+        line.known_names = self.known_names
         if federation.cache is not None:
             server = self.serial, endpoint_of(spec.route) or id(spec.route)
             line.use_cache(LineCache(federation.cache, spec.route, line.key, server=server, principal=principal))
@@ -176,6 +180,11 @@ class Upstream:
             in_progress,
             self.left_out_tools,
             "" if welcome is None else welcome.version,
+            since=self._loop.time() - self._noted[1] if state is self._noted[0] else None,
+            waiting=self.limiter.waiting,
+            breaker=self.breaker.state.value,
+            restarts=max(0, self.line.status.generation - 1),
+            process=self.line.server_process if isinstance(self.line, ConnectionLine) else None,
         )
 
     @property
@@ -364,7 +373,21 @@ class Upstream:
             self._last_state = now
             if self.federation.members.get(self.id) is self:
                 self.federation.change_feed.tell(self.id)
+        self._note_state(now[0][0])
         self.wakeup.wake()
+
+    def _note_state(self, state: UpstreamState) -> None:
+        """Announce another state to the listeners of events, of the upstream or its breaker."""
+        before, since, breaker_before = self._noted
+        self._noted = state, since if state is before else self._loop.time(), self.breaker.state
+        if bus.listener is None:
+            return
+        from .upstream_events import announce_breaker, announce_state  # noqa: PLC0415 - only a program with a listener loads the events
+
+        if state is not before:
+            announce_state(self, "" if before is None else before.value)
+        if self.breaker.state is not breaker_before:
+            announce_breaker(self)
 
     async def changed(self, until: float | None) -> bool:
         """Wait for any change, or until that time; False when it is over already."""

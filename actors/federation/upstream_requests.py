@@ -26,7 +26,7 @@ from .federation_errors import UpstreamBusy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterator, Mapping
 
-    from greenroom.actors.client.client_calls import ClientCall
+    from greenroom.actors.client.client_events import ClientCall
     from greenroom.actors.client.interfaces import Line, Pending, Progress
     from greenroom.protocol.jsonrpc import RequestId
     from greenroom.supervision import ExitReason, Process
@@ -137,7 +137,7 @@ class UpstreamRequest:
             self._start_call(server, line).end(None, error)
 
     def _start_call(self, server: str, line: Line | None) -> ClientCall:
-        from greenroom.actors.client.client_calls import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
+        from greenroom.actors.client.client_events import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
 
         own = line if isinstance(line, ConnectionLine) else None
         return ClientCall(server, own, asyncio.get_running_loop(), self.method, self.params)
@@ -161,6 +161,7 @@ class UpstreamRequest:
         self._limiter = limiter
         if bus.listener is not None:
             self.call = self._start_call(limiter.name, limiter.line)
+            self.call.step("queued")
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
         self._sent = Wakeup()
@@ -417,13 +418,22 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
             entry = self.enter(request.principal, request, _now())
         except UpstreamBusy as busy:
             request.refuse(busy, self.name, self.line)
+            self._announce_full(busy, request)
             return
         if entry.granted:
             request.send(self._upstream.line, self, self._upstream.breaker.epoch)
             return
         request.queue(self, None if self.is_open else self._upstream.federation.patience)
         if entry.displaced is not None:
-            entry.displaced.fail(self.busy())
+            full = self.busy()
+            entry.displaced.fail(full)
+            self._announce_full(full, entry.displaced)
+
+    def _announce_full(self, busy: UpstreamBusy, request: UpstreamRequest) -> None:
+        if bus.listener is not None:
+            from .upstream_events import announce_full_queue  # noqa: PLC0415 - only a program with a listener loads the events
+
+            announce_full_queue(self._upstream, busy, request.method)
 
     def stalled(self, patience: float) -> Exception | None:
         """The error for a request that waited this long for the upstream's processes; None if they run by now."""

@@ -78,6 +78,17 @@ class UpstreamStatus:
     revision: str = field(default="", compare=False)
     """The revision of the protocol that was agreed on last, such as 2026-07-28; empty before the first connection."""
 
+    since: float | None = field(default=None, compare=False, kw_only=True)
+    """For how many seconds it has been in this state."""
+    waiting: int = field(default=0, compare=False, kw_only=True)
+    """Calls that are queued, of those in progress."""
+    breaker: str = field(default="", compare=False, kw_only=True)
+    """The state of its breaker: `closed`, `open` or `half_open`."""
+    restarts: int = field(default=0, compare=False, kw_only=True)
+    """How often its connection was opened again."""
+    process: int | None = field(default=None, compare=False, kw_only=True)
+    """The operating system's process of a server that is run by a command in this program, while the connection has it."""
+
     @property
     def sign_in_url(self) -> str:
         """The URL of the server at which a user has to sign in; empty if that is not the problem."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from greenroom.actors.client.client_calls import outcome_of, with_trace_context
+from greenroom.actors.client.client_events import outcome_of, with_trace_context
 from greenroom.actors.client.connection_line import LONGEST_NAME, MOST_NAMES, KnownNames
 from greenroom.actors.client.errors import (
     CircuitOpen,

@@ -1,0 +1,413 @@
+"""The events of a client's connection: its calls, its sessions, the questions of its server, and the frames of its wires.
+
+Imported when the first of them has a listener, so that a program without listeners does not load the events.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from greenroom.actors.process_names import short_task_id
+from greenroom.auth.errors import SignInError
+from greenroom.event_types import (
+    CallEnded,
+    CallStarted,
+    CallStep,
+    FramePassed,
+    QuestionAsked,
+    QuestionEnded,
+    SessionClosed,
+    SessionOpened,
+)
+from greenroom.protocol.errors import BadAnswer, LocalProtocolError, McpError, PeerError, RequestCancelled
+from greenroom.protocol.input_required import QUESTION_METHODS
+from greenroom.protocol.jsonrpc import (
+    JsonRpcError,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    JsonRpcResponse,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+    is_object,
+)
+from greenroom.protocol.methods import EXTENSION_METHODS, METHODS
+from greenroom.supervision.event_bus import bus, next_call, next_question
+from greenroom.transports.client.errors import HttpError, NodeEnded, ProcessDied, WireFull
+from greenroom.transports.client.interfaces import InvalidMessage
+
+from .errors import ClientClosed, ClientError, InitTimeout, InputRefused, RequestLost, RequestTimeout, TaskLost
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from collections.abc import Iterable, Mapping
+    from typing import Literal
+
+    from greenroom.event_types import CallWay, Outcome
+    from greenroom.transports.client.interfaces import InboundItem
+
+    from .connection_line import ConnectionLine
+
+_LISTS: Final = {"tools/list": ("tools", "tools/call"), "prompts/list": ("prompts", "prompts/get")}
+"""Where the lists have their entries, and by which method those are called."""
+_NAMED: Final = frozenset(method for _, method in _LISTS.values())
+"""Methods whose requests have the name of something that the server announces."""
+_OF_A_TOOL: Final = frozenset({"tools/call", "tasks/result"})
+_TRACE_STATE: Final = "tracestate"
+_LONGEST_NAME: Final = 2048
+"""Characters of a name or URI in an event,"""
+_LONGEST_TEXT: Final = 500
+"""and of another text."""
+_sessions: Final = count(1)
+
+
+# --- calls
+
+
+class ClientCall:
+    """The events of one request to a server. It is made once for each request, however often that is sent, and ends once."""
+
+    __slots__ = (
+        "_began",
+        "_is_over",
+        "_line",
+        "_loop",
+        "_method",
+        "_name",
+        "_program",
+        "_sent_at",
+        "_task",
+        "_way",
+        "carried",
+        "number",
+    )
+
+    def __init__(
+        self,
+        program: str,
+        line: ConnectionLine | None,
+        loop: AbstractEventLoop,
+        method: str,
+        params: Mapping[str, Any] | None,
+        id: int = 0,
+    ) -> None:
+        """Announce it, in the caller's context. `program` is the server's name, and `line` leads to it, if that is known; `id` is the request's, if it has one."""
+        self.number = next_call()
+        self._program = program
+        self._way: CallWay = "upstream" if line is None else line.way
+        self._line = line
+        self._loop = loop
+        self._method = method
+        # The query of a URI may be a secret.
+        self._name = (_text(params, "name") or _text(params, "uri").partition("#")[0])[:_LONGEST_NAME].partition("?")[0]
+        task = _text(params, "taskId")
+        self._task = short_task_id(task) if task else ""
+        self._began = loop.time()
+        self._sent_at: float | None = None
+        self._is_over = False
+        self.carried: Mapping[str, str] = {}
+        """The trace context that the request takes along."""
+        revision, transport, address = _server(line)
+        if bus.listener is not None:
+            bus.listener(
+                CallStarted(
+                    call=self.number,
+                    side="client",
+                    program=program,
+                    way=self._way,
+                    method=method,
+                    name=self._name,
+                    request=str(id) if id else "",
+                    session="" if line is None or line.session is None else line.session.id,
+                    task=self._task,
+                    revision=revision,
+                    transport=transport,
+                    address=address,
+                )
+            )
+        if bus.tracer is not None:
+            self.carried = bus.tracer.carrier(self.number)
+
+    def on_sent(self, params: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Note that the request is sent. Returns its params with the trace context."""
+        if bus.detail_listener is not None:
+            self.step("sent", "" if self._sent_at is None else "again")
+        if self._sent_at is None:
+            self._sent_at = self._loop.time()
+        return with_trace_context(params, self.carried) if self.carried else params
+
+    def step(self, step: Literal["queued", "sent", "progress", "question", "answer"], text: str = "") -> None:
+        """Emit a step of its timeline, if there is a listener for details."""
+        if bus.detail_listener is not None and not self._is_over:
+            bus.detail_listener(CallStep(call=self.number, step=step, text=text[:_LONGEST_TEXT]))
+
+    def end(self, result: Mapping[str, Any] | None, error: BaseException | None = None) -> None:
+        """Announce the outcome. A no-op when that was done before."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if bus.listener is None:
+            return
+        was_sent = self._sent_at is not None
+        outcome, code = outcome_of(self._method, result, error, was_sent=was_sent)
+        revision, transport, address = _server(self._line)
+        now = self._loop.time()
+        bus.listener(
+            CallEnded(
+                call=self.number,
+                side="client",
+                program=self._program,
+                way=self._way,
+                method=self._method,
+                is_method_known=self._method in METHODS or self._method in EXTENSION_METHODS,
+                name=self._name,
+                is_known=self._is_known(result if outcome == "result" else None),
+                outcome=outcome,
+                code=code,
+                message=error.message[:_LONGEST_TEXT] if code is not None and isinstance(error, McpError) else "",
+                detail="" if code is not None else reason_text(error),
+                seconds=now - self._began,
+                queued=(now if self._sent_at is None else self._sent_at) - self._began,
+                task=self._task,
+                revision=revision,
+                transport=transport,
+                address=address,
+            )
+        )
+
+    def _is_known(self, result: Mapping[str, Any] | None) -> bool:
+        """Whether the name is one of the server's, which the result may show."""
+        names = None if self._line is None else self._line.known_names
+        if names is not None and result is not None:
+            if self._method in _LISTS:
+                part, method = _LISTS[self._method]
+                names.learn(method, result.get(part))
+            elif self._method in _NAMED:
+                names.add(self._method, self._name)
+        return not self._name or (names is not None and (self._method, self._name) in names)
+
+
+def _server(line: ConnectionLine | None) -> tuple[str, str, str]:
+    """What is known of the server by now: its revision, transport and address."""
+    if line is None:
+        return "", "", ""
+    welcome = line.welcome
+    return "" if welcome is None else welcome.version, line.transport, line.address
+
+
+def outcome_of(
+    method: str, result: Mapping[str, Any] | None, error: BaseException | None, *, was_sent: bool
+) -> tuple[Outcome, int | None]:
+    """How a request ended, and the code of a JSON-RPC error. `was_sent` tells whether it ever left this program."""
+    outcome: Outcome
+    match error:
+        case None:
+            is_tool_error = method in _OF_A_TOOL and result is not None and result.get("isError") is True
+            outcome = "tool_error" if is_tool_error else "result"
+        case BadAnswer():  # its code is of this program's making
+            outcome = "error"
+        case PeerError():
+            return "error", int(error.code)
+        case RequestTimeout() | InitTimeout():
+            outcome = "deadline"
+        case RequestCancelled() | TaskLost(status="cancelled"):
+            outcome = "cancelled"
+        case RequestLost(cause=ProcessDied() | NodeEnded()):
+            outcome = "process_ended"
+        case RequestLost(cause=WireFull()) | RequestLost(cause=HttpError(), maybe_done=False):
+            outcome = "refused"
+        case RequestLost():
+            outcome = "peer_gone"
+        case ClientClosed() if was_sent:
+            outcome = "peer_gone"
+        case InputRefused() | TaskLost():
+            outcome = "error"
+        case ClientError() | LocalProtocolError() | SignInError():
+            outcome = "refused"
+        case _:
+            outcome = "error"
+    return outcome, None
+
+
+def with_trace_context(params: Mapping[str, Any] | None, carried: Mapping[str, str]) -> Mapping[str, Any]:
+    """These params with the trace context in their `_meta`. The caller's own keys stay as they are."""
+    given: Any = {} if params is None else params.get("_meta", {})
+    if not is_object(given):
+        return params or {}
+    # A state belongs to its parent: to the caller's own parent none is added.
+    own = {name: text for name, text in carried.items() if name != _TRACE_STATE or "traceparent" not in given}
+    return {**(params or {}), "_meta": {**own, **given}}
+
+
+def reason_text(error: BaseException | None) -> str:
+    """The first line of an error, which has no output of the server, shortened; empty for None."""
+    if error is None:
+        return ""
+    first, _, _ = str(error).partition("\n")
+    return (first or type(error).__name__)[:_LONGEST_TEXT]
+
+
+def _text(values: Mapping[str, Any] | None, name: str) -> str:
+    found = None if values is None else values.get(name)
+    return found if isinstance(found, str) else ""
+
+
+# --- sessions
+
+
+class ClientSession:
+    """The events of one time in which a connection is ready, in either era."""
+
+    __slots__ = ("_began", "_line", "_loop", "_revision", "id")
+
+    def __init__(self, line: ConnectionLine, loop: AbstractEventLoop) -> None:
+        """Announce that the connection has become ready."""
+        self.id = f"client-{next(_sessions)}"
+        """The id in events, which is no secret of the protocol."""
+        self._line = line
+        self._loop = loop
+        self._began = loop.time()
+        self._revision, transport, address = _server(line)
+        if bus.listener is not None:
+            bus.listener(
+                SessionOpened(
+                    side="client",
+                    program=line.name,
+                    session=self.id,
+                    revision=self._revision,
+                    transport=transport,
+                    peer=_text(line.welcome.server_info, "name")[:_LONGEST_TEXT] if line.welcome is not None else "",
+                    address=address,
+                )
+            )
+
+    def close(self, cause: BaseException | None, *, is_failure: bool) -> None:
+        """Announce that it is over."""
+        if bus.listener is not None:
+            line = self._line
+            bus.listener(
+                SessionClosed(
+                    side="client",
+                    program=line.name,
+                    session=self.id,
+                    revision=self._revision,
+                    transport=line.transport,
+                    address=line.address,
+                    seconds=self._loop.time() - self._began,
+                    reason=reason_text(cause),
+                    is_failure=is_failure,
+                )
+            )
+
+
+# --- questions
+
+
+class ClientQuestion:
+    """The events of one question that a server asks this client."""
+
+    __slots__ = ("_began", "_call", "_loop", "_method", "_number", "_program")
+
+    def __init__(self, program: str, loop: AbstractEventLoop, method: str, call: ClientCall | None) -> None:
+        """Announce it. `program` is the server's name, and `call` the request that it belongs to, if that is certain."""
+        self._number = next_question()
+        self._program = program
+        self._loop = loop
+        self._method = method
+        self._call = call
+        self._began = loop.time()
+        if bus.listener is not None:
+            bus.listener(
+                QuestionAsked(
+                    side="client",
+                    program=program,
+                    question=self._number,
+                    call=0 if call is None else call.number,
+                    method=method,
+                )
+            )
+        if call is not None:
+            call.step("question", method)
+
+    def end(self, result: object, error: BaseException | None, *, is_lost: bool = False) -> None:
+        """Announce the answer; `is_lost` tells that none is wanted any more."""
+        outcome: Literal["accept", "decline", "cancel", "answered", "error", "lost"] = "answered"
+        if is_lost:
+            outcome = "lost"
+        elif error is not None:
+            outcome = "error"
+        elif self._method == "elicitation/create" and is_object(result):
+            action = result.get("action")
+            outcome = action if action in ("accept", "decline", "cancel") else "answered"
+        if bus.listener is not None:
+            bus.listener(
+                QuestionEnded(
+                    side="client",
+                    program=self._program,
+                    question=self._number,
+                    call=0 if self._call is None else self._call.number,
+                    method=self._method,
+                    outcome=outcome,
+                    seconds=self._loop.time() - self._began,
+                )
+            )
+        if self._call is not None:
+            self._call.step("answer", outcome)
+
+
+def start_question(
+    program: str, loop: AbstractEventLoop, method: str, call: ClientCall | None
+) -> ClientQuestion | None:
+    """Announce a request of the server, if it is a question for the user, the model or the program."""
+    return ClientQuestion(program, loop, method, call) if method in QUESTION_METHODS else None
+
+
+# --- frames
+
+
+def report_sent(line: ConnectionLine, frame: bytes) -> None:
+    """Emit a frame that was sent."""
+    _report_frame(line, "out", frame)
+
+
+def report_received(line: ConnectionLine, items: Iterable[InboundItem]) -> None:
+    """Emit the messages that came, encoded again; of an invalid one its beginning."""
+    for item in items:
+        try:
+            frame = _encoded(item)
+        except LocalProtocolError as error:  # JSON that can be read, and not written
+            frame = str(error).encode()
+        if frame is not None:
+            _report_frame(line, "in", frame)
+
+
+def _encoded(item: InboundItem) -> bytes | None:
+    match item:
+        case JsonRpcResponse():
+            return encode_result(item.id, item.result)
+        case JsonRpcError():
+            return encode_error(item.id, item.error)
+        case JsonRpcRequest():
+            return encode_request(item.id, item.method, item.params)
+        case JsonRpcNotification():
+            return encode_notification(item.method, item.params)
+        case InvalidMessage():
+            return item.sample.encode()
+        case _:
+            return None
+
+
+def _report_frame(line: ConnectionLine, direction: Literal["in", "out"], frame: bytes) -> None:
+    if bus.detail_listener is not None:
+        bus.detail_listener(
+            FramePassed(
+                side="client",
+                program=line.name,
+                session="" if line.session is None else line.session.id,
+                direction=direction,
+                transport=line.transport,
+                body=frame,
+            )
+        )
