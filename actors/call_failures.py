@@ -42,6 +42,11 @@ def timed_out(
     return McpError(ErrorCode.INTERNAL_ERROR, f"{method} {text}")
 
 
+def aborted() -> McpError:
+    """The error of a call that an operator of the server has ended."""
+    return McpError(ErrorCode.INTERNAL_ERROR, "The call was cancelled by an operator of the server")
+
+
 def _tool_failure(text: str, code: int, settings: Settings, *, as_task: bool) -> CallFailure:
     if settings.crashes == "tool" and not as_task:
         return {"content": [{"type": "text", "text": text}], "isError": True}

@@ -41,7 +41,7 @@ from greenroom.supervision import CallTimeout, clock, current_node, exit
 from greenroom.transports.access_log import name_in
 from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
-from .call_failures import timed_out, worker_lost
+from .call_failures import aborted, timed_out, worker_lost
 from .catalogue import caller_key
 from .peer_channels import MAX_QUEUED_MESSAGES, NoStream, log_body
 from .reply_sinks import ChannelFeed
@@ -328,6 +328,14 @@ class Exchange:
                 self._end(None, "cancelled")
             else:
                 self.forget()  # its questions were on their way, and nothing but them leads to the next round
+
+    def abort(self, why: str) -> bool:
+        """End the call for an operator: its client gets an error. False when it has ended."""
+        if self._is_over:
+            return False
+        self._end_worker(why, CANCELLED)
+        self._end(aborted(), "cancelled")
+        return True
 
     def _end_worker(self, why: str, reason: Shutdown) -> None:
         self.cancelled.set(why)

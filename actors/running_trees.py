@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from greenroom.supervision import Node
 
 

@@ -286,6 +286,10 @@ class SessionProcess(GenServer):
             raise Reject(ValueError(f"a level is one of {', '.join(LOG_LEVELS)}, not {level!r}"))
         self.level = LOG_LEVELS.index(level)
 
+    def abort_call(self, number: int, why: str) -> bool:
+        """End a call for an operator, by its number in events. False when it has ended."""
+        return self.calls.abort(number, why)
+
     def notify_peer(self, body: bytes, level: str | None = None) -> bool:
         """Send a notification that belongs to no call. Whether it was accepted."""
         return self._send_notification(PeerNotification(None, body, level))

@@ -16,7 +16,7 @@ from greenroom.protocol.jsonrpc import ID_LIMIT, encode_error, encode_result, id
 from greenroom.supervision import Ref, Shutdown, TaskSupervisor, exit, is_alive, monitor, send_after
 from greenroom.transports.access_log import name_in
 
-from .call_failures import timed_out, worker_lost
+from .call_failures import aborted, timed_out, worker_lost
 from .worker_interfaces import Cancellation, end_worker
 
 if TYPE_CHECKING:
@@ -150,6 +150,17 @@ class SessionCalls:
         self.table.take(call.key)
         self._abandon(call, reason, CANCELLED)
         self.reply(call, None, "cancelled")
+
+    def abort(self, number: int, why: str) -> bool:
+        """End a call for an operator, by its number in events: its peer gets an error. False when it has ended."""
+        call = next((each for each in self.table if each.observed is not None and each.observed.number == number), None)
+        if call is None:
+            return False
+        self.table.take(call.key)
+        self._abandon(call, why, CANCELLED)
+        error = aborted()
+        self.reply(call, encode_error(call.id, error), "cancelled", _http_status(call), error)
+        return True
 
     def check_deadlines(self) -> None:
         """End overdue calls, make streams of silent ones, and set the timer for the next deadline."""

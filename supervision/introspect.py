@@ -245,7 +245,7 @@ def snapshot(node: Node | None = None) -> Snapshot:
         time=clock.now(node.loop),
         node=node.name,
         incarnation=node.incarnation,
-        processes=tuple([_process(process) for process in node.processes.values()]),
+        processes=tuple([process_info(process) for process in node.processes.values()]),
         queued=len(node.run_queue),
         workers=len(node.workers),
         busy_workers=node.workers.busy,
@@ -255,7 +255,8 @@ def snapshot(node: Node | None = None) -> Snapshot:
     )
 
 
-def _process(process: Process) -> ProcessInfo:
+def process_info(process: Process) -> ProcessInfo:
+    """Facts of one process, for a view that shows few of many."""
     mailbox = process.mailbox
     parent = process.parent
     calls = process.waiting_on
@@ -318,6 +319,15 @@ def count_program() -> ProgramCounts:
                 total[1] += waiting
                 total[2] = max(total[2], waiting)
     return ProgramCounts({kind: KindCount(*total) for kind, total in totals.items()}, busy_threads())
+
+
+def peek_state(process: Process) -> tuple[str, Mapping[str, Any]]:
+    """What a server says of its state in reports, and its fields: the objects themselves, read without a message, so that it works while the server hangs.
+
+    The server may be in the middle of a change. For a person who looks at one process: reading the fields costs CPython the fast path to them from then on.
+    """
+    server = process.behaviour.inner
+    return _state_of(server), _get_fields(server) if isinstance(server, CallbackServer) else {}
 
 
 def _weight(mailbox: Any) -> int:

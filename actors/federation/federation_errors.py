@@ -3,7 +3,8 @@
 ::
 
     ClientError
-    └─ UpstreamBusy        too many requests are under way and waiting; also a `supervision.Busy`
+    ├─ UpstreamBusy        too many requests are under way and waiting; also a `supervision.Busy`
+    └─ ParkedByOperator    the cause of a `Parked`: the upstream is started again only when it is retried
 """
 
 from __future__ import annotations
@@ -28,6 +29,12 @@ class UpstreamBusy(ClientError, Busy):
     """
 
     reason = "busy"
+
+
+class ParkedByOperator(ClientError):
+    """An operator has parked this upstream."""
+
+    reason = "parked"
 
 
 # --- Errors of names and arguments. Each has a `reason`, a word that programs can compare.

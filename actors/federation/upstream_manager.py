@@ -37,7 +37,7 @@ from greenroom.supervision import (
     supervise_job,
 )
 
-from .federation_errors import UpstreamBusy
+from .federation_errors import ParkedByOperator, UpstreamBusy
 from .upstream import Upstream, UpstreamSupervisor
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class UpstreamManager(GenServer):
             if upstream.pid is not None and is_alive(upstream.pid):
                 self._watch(upstream, upstream.pid)
             elif upstream.parked is not None:
-                self._wake_later(upstream)
+                if not _is_held(upstream):
+                    self._wake_later(upstream)
             else:
                 if upstream.running:
                     upstream.on_stopped()
@@ -170,9 +171,20 @@ class UpstreamManager(GenServer):
         upstream.retry_now()
         if upstream.parked is not None:
             upstream.parkings = 0
+            upstream.revive_at = self.process.node.now()
             await self._revive(upstream)
         upstream.line.retry()
         upstream.wakeup.wake()
+
+    async def park(self, id: str) -> None:
+        """Stop the upstream's processes for an operator, and start them again only when it is retried."""
+        upstream = self._member(id)
+        self._restart_epochs[upstream.serial] = self._restart_epochs.get(upstream.serial, 0) + 1  # no timer revives it
+        upstream.revive_at = None
+        upstream.park(ParkedByOperator("an operator has parked it: retry it to start it again"))
+        if upstream.pid is not None and is_alive(upstream.pid):
+            pid = upstream.pid
+            self._downs[monitor(await supervise_job(self.federation.jobs, _stop_tree, pid))] = lambda _: None
 
     def _member(self, id: str) -> Upstream:
         upstream = self.federation.members.get(id)
@@ -228,7 +240,7 @@ class UpstreamManager(GenServer):
 
     async def _on_down(self, upstream: Upstream, reason: ExitReason) -> None:
         upstream.on_stopped()
-        if not self._wanted(upstream):
+        if not self._wanted(upstream) or _is_held(upstream):
             return
         if reason != GAVE_UP and upstream.restarts.admit(self.process.node.now()):
             await self._revive(upstream)
@@ -348,9 +360,17 @@ async def _drain_and_stop(upstream: Upstream) -> None:
     while not upstream.limiter.idle and upstream.running and await upstream.changed(until):
         pass
     upstream.limiter.close()
-    pid = upstream.pid
-    if pid is None or not is_alive(pid):
-        return
+    if upstream.pid is not None and is_alive(upstream.pid):
+        await _stop_tree(upstream.pid)
+
+
+def _is_held(upstream: Upstream) -> bool:
+    """Whether an operator has parked it: no time is set at which it is revived."""
+    return upstream.parked is not None and upstream.revive_at is None
+
+
+async def _stop_tree(pid: Pid) -> None:
+    """Stop an upstream's processes."""
     try:
         await stop(pid, SHUTDOWN, _CLOSING)
     except ProcessExited:

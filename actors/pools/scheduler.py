@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 from greenroom.protocol.errors import RequestCancelled
 from greenroom.supervision import (
@@ -254,6 +254,30 @@ class PoolScheduler(GenServer):
         worker.idle_since = self._now()
         self._free.append(worker)
 
+    # --- for operators
+
+    def recycle(self) -> int:
+        """Replace all workers by new ones, those that have calls when these have ended. Returns how many."""
+        found = [worker for worker in self._workers.values() if not worker.is_leaving]
+        for worker in found:
+            worker.is_worn = True
+            if worker in self._free:
+                self._free.remove(worker)
+                self._retire(worker)
+        self._start_missing()
+        return len(found)
+
+    def facts(self) -> PoolFacts:
+        """The pool at this moment, for a view of it."""
+        now = self._now()
+        return PoolFacts(
+            pool=self._pool,
+            waiting=len(self._waiting),
+            tools=[str(entry.name) for entry in self._entries()],
+            workers=[worker.facts(now) for worker in self._workers.values()],
+            why=self._backoff.why,
+        )
+
     # --- workers
 
     def handle_info(self, message: Any) -> Stop | None:
@@ -405,6 +429,33 @@ _BEGINS: Final = 1.0
 """How long a worker may take to start a call when it runs no other; doubled for each worker that had the call before."""
 
 
+PoolWorkerState: TypeAlias = Literal["starting", "idle", "busy", "leaving"]
+
+
+class PoolWorkerFacts(NamedTuple):
+    """A worker, for a view of its pool."""
+
+    proxy: Pid | None
+    state: PoolWorkerState
+    calls: int
+    """How many calls it has been given."""
+    tool: str
+    """What it runs."""
+    seconds: float
+    """For how long it has been in this state."""
+
+
+class PoolFacts(NamedTuple):
+    """A pool, for a view of it."""
+
+    pool: Pool
+    waiting: int
+    tools: list[str]
+    workers: list[PoolWorkerFacts]
+    why: str
+    """Why the last attempt to start a worker failed."""
+
+
 @dataclass(slots=True, eq=False)
 class WorkerState:
     """A worker, from the moment when its proxy was started."""
@@ -436,6 +487,15 @@ class WorkerState:
         """How many calls may be sent ahead to it now."""
         goes_on = self.locks is not None and self.is_fast and not self.is_leaving
         return _AHEAD - len(self.calls) if goes_on and 0 < len(self.calls) <= _FEW else 0
+
+    def facts(self, now: float) -> PoolWorkerFacts:
+        """What it does, and since how many seconds."""
+        tool = str(self.calls[0].entry.name) if self.calls else ""
+        since = self.started_at if self.is_starting else self.since if self.calls else self.idle_since
+        state: PoolWorkerState = (
+            "starting" if self.is_starting else "leaving" if self.is_leaving else "busy" if self.calls else "idle"
+        )
+        return PoolWorkerFacts(self.ref.pid, state, self.number, tool, max(0.0, now - since))
 
     def take_back(self, calls: Sequence[RemoteCall]) -> list[RemoteCall]:
         """Take back those of these calls that are behind the running one and were not started."""

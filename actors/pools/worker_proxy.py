@@ -102,6 +102,12 @@ class WorkerProxy(GenServer):
         self._calls: deque[tuple[int, RemoteCall]] = deque()
         self._timer: Timer | None = None
 
+    @property
+    def os_pid(self) -> int | None:
+        """The operating system's process of its worker, once that has started."""
+        worker_process: WorkerProcess | None = getattr(self, "_worker_process", None)
+        return None if worker_process is None else worker_process.os_pid
+
     def init(self) -> Continue:
         """Let the scheduler go on: starting the process takes time."""
         return Continue(_OPEN)

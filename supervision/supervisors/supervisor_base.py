@@ -529,6 +529,10 @@ class RestartWindow:
         """How many restarts counted at the last `admit`."""
         return len(self._times)
 
+    def left(self, now: float) -> int:
+        """How many restarts would be admitted at this moment."""
+        return self.intensity - sum(now - each <= self.period for each in self._times)
+
     def admit(self, now: float) -> bool:
         """Count a restart at this moment; False, without counting it, when it would be one too many."""
         times = self._times

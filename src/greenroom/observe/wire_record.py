@@ -54,9 +54,9 @@ class _Message(msgspec.Struct):
 
     id: str | int | float | None = None
     method: str | None = None
-    params: msgspec.Raw | None = None
-    result: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    params: msgspec.Raw = msgspec.Raw()  # empty where there is none: msgspec knows no `Raw | None`
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
 
 
 _MESSAGES: Final = msgspec.json.Decoder(_Message)
@@ -291,7 +291,7 @@ def _read(body: bytes) -> _Message | None:
 
 def _read_params(message: _Message) -> _Params:
     try:
-        return _Params() if message.params is None else _PARAMS.decode(message.params)
+        return _PARAMS.decode(message.params) if bytes(message.params) else _Params()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Params()
 
@@ -301,6 +301,6 @@ def _kind_of(message: _Message | None) -> str:
         return "unreadable"
     if message.method is not None:
         return "notification" if message.id is None else "request"
-    if message.error is not None:
+    if bytes(message.error):
         return "error"
-    return "unreadable" if message.result is None else "result"
+    return "result" if bytes(message.result) else "unreadable"

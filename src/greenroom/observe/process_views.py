@@ -1,0 +1,444 @@
+"""The views of processes: the tree, and one process with its links, its mailbox, its state and where its code is.
+
+They are read from the node without a message to any process, so they work while a process hangs. No code of the program is run for them but `report_state`: values are
+shown by their kind and size, and texts and numbers themselves, shortened, with secrets hidden. The walk over all processes gives way to the loop every half millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from greenroom.supervision.introspect import peek_state, process_info
+from greenroom.supervision.kernel import clock, safe_repr
+from greenroom.supervision.kernel.links import linked
+from greenroom.supervision.kernel.process_messages import (
+    ASK,
+    CALL,
+    CAST,
+    CONTINUE,
+    INFO,
+    INIT,
+    SIGNAL,
+    STOP,
+    SYSTEM,
+    TELL,
+    TERMINATE,
+    TIMEOUT,
+    Pid,
+)
+from greenroom.supervision.kernel.visible_text import visible
+from greenroom.supervision.kernel.watchdog import task_lines
+from greenroom.supervision.supervisors.child_spec import start_name
+from greenroom.supervision.supervisors.supervisor import Supervisor
+from greenroom.supervision.supervisors.supervisor_base import BaseSupervisor
+
+from .secret_masks import HIDDEN, is_secret_name, masked_text
+from .view_models import PAGE_SIZE
+from .view_rows import Field, MailboxLine, ProcessRef, SupervisorFacts, TreeRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from greenroom.supervision.kernel.node import Node
+    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision.supervisors.supervisor_base import ChildRecord
+
+    from .view_models import ViewQuery
+
+SLICE_SECONDS: Final = 0.0005
+"""For how long a view is made before other code runs."""
+PAUSE_SECONDS: Final = 0.005
+"""How long the others have then: a view of 10,000 processes takes a tenth of the loop while it is made, and no more."""
+MOST_CHILDREN: Final = 20
+"""The children of a process that a tree shows; a tree that begins at their parent shows them all."""
+_MOST_RELATED: Final = 50
+_MOST_MESSAGES: Final = 20
+_MOST_FIELDS: Final = 60
+_MOST_PARTS: Final = 6
+_LONGEST: Final = 200
+_LONGEST_STACK: Final = 8_000
+
+
+class Turns:
+    """Lets other code run whenever a slice of time is used up."""
+
+    __slots__ = ("_count", "_until")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._until = clock.real_seconds() + SLICE_SECONDS
+
+    def is_over(self) -> bool:
+        """Whether the slice is used up; call it once for each small step."""
+        self._count += 1
+        return not self._count & 7 and clock.real_seconds() >= self._until
+
+    async def rest(self) -> None:
+        """Let the others run."""
+        await asyncio.sleep(PAUSE_SECONDS)
+        self._until = clock.real_seconds() + SLICE_SECONDS
+
+
+class TreePlace(NamedTuple):
+    """A process or a child that does not run, with its supervisor's record of it."""
+
+    process: Process | None
+    record: ChildRecord | None
+
+
+class ProcessIndex:
+    """All processes of a node by their parents, at about one moment."""
+
+    def __init__(self, node: Node) -> None:
+        """`build` fills it."""
+        self.node = node
+        self.below: defaultdict[Process | None, list[TreePlace]] = defaultdict(list)
+        self.supervisor_of: dict[Process, tuple[Process, ChildRecord]] = {}
+        self.size = 0
+        self.supervisors = 0
+
+    async def build(self) -> None:
+        """Walk over all processes, in slices."""
+        node, turns = self.node, Turns()
+        processes = list(node.processes.values())
+        self.size = len(processes)
+        for process in processes:
+            behaviour = process.behaviour.inner
+            if isinstance(behaviour, BaseSupervisor):
+                self.supervisors += 1
+                await self._add_children(process, list(behaviour.children()), turns)
+            if turns.is_over():
+                await turns.rest()
+        known = set(processes)
+        for process in processes:
+            if process not in self.supervisor_of:
+                parent = process.parent
+                self.below[parent if parent in known else None].append(TreePlace(process, None))
+            if turns.is_over():
+                await turns.rest()
+
+    async def _add_children(self, supervisor: Process, records: Iterable[ChildRecord], turns: Turns) -> None:
+        node, own, found = self.node, self.below[supervisor], self.supervisor_of
+        for record in records:
+            child = None if record.pid is None else node.process(record.pid)
+            if child is None:
+                own.append(TreePlace(None, record))
+            elif child not in found:
+                found[child] = supervisor, record
+                own.append(TreePlace(child, record))
+            if turns.is_over():
+                await turns.rest()
+
+    # --- the tree
+
+    async def page(self, query: ViewQuery) -> TreePage:
+        """The rows of one page of the tree."""
+        root = None
+        if query.pid:
+            root = find_process(self.node, query.pid)
+            if root is None:
+                return TreePage([], 0, 0, [])
+        places = await (self._matching(root, query.text.lower()) if query.text else self._shown(root))
+        first = max(0, query.page) * PAGE_SIZE
+        shown = places[first : first + PAGE_SIZE]
+        rows = [
+            tree_row(place, depth, self, hidden=0 if query.text else self._hidden(place, root))
+            for place, depth in shown
+        ]
+        above: list[ProcessRef] = []
+        if shown and (top := shown[0][0].process) is not None and first:
+            above = ancestors_of(top, self)
+        return TreePage(rows, len(places), self.size, above)
+
+    def _hidden(self, place: TreePlace, root: Process | None) -> int:
+        if place.process is None or place.process is root:
+            return 0
+        return max(0, len(self.below.get(place.process, ())) - MOST_CHILDREN)
+
+    async def _shown(self, root: Process | None) -> list[tuple[TreePlace, int]]:
+        """The places from `root` down, in the order of a drawing, with their depths; no more than `MOST_CHILDREN` below each but the root."""
+        turns = Turns()
+        found: list[tuple[TreePlace, int]] = []
+        waiting = [(place, 0) for place in reversed(self._top(root))]
+        while waiting:
+            place, depth = waiting.pop()
+            found.append((place, depth))
+            if place.process is not None:
+                below = self.below.get(place.process, ())
+                most = None if place.process is root else MOST_CHILDREN
+                waiting += [(each, depth + 1) for each in reversed(below[:most])]
+            if turns.is_over():
+                await turns.rest()
+        return found
+
+    async def _matching(self, root: Process | None, text: str) -> list[tuple[TreePlace, int]]:
+        """The places with that text, and all above them."""
+        turns = Turns()
+        walked: list[tuple[TreePlace, int, int]] = []
+        is_shown: list[bool] = []
+        waiting = [(place, 0, -1) for place in reversed(self._top(root))]
+        while waiting:
+            place, depth, above = waiting.pop()
+            number = len(walked)
+            walked.append((place, depth, above))
+            is_shown.append(_contains(place, text))
+            if is_shown[-1]:
+                while above >= 0 and not is_shown[above]:
+                    is_shown[above] = True
+                    above = walked[above][2]
+            if place.process is not None:
+                waiting += [(each, depth + 1, number) for each in reversed(self.below.get(place.process, ()))]
+            if turns.is_over():
+                await turns.rest()
+        return [(place, depth) for (place, depth, _), shown in zip(walked, is_shown, strict=True) if shown]
+
+    def _top(self, root: Process | None) -> Sequence[TreePlace]:
+        if root is None:
+            return self.below.get(None, ())
+        found = self.supervisor_of.get(root)
+        return (TreePlace(root, None if found is None else found[1]),)
+
+
+class TreePage(NamedTuple):
+    """One page of a tree: its rows, how many rows and processes there are, and what is above its first row."""
+
+    rows: list[TreeRow]
+    matching: int
+    total: int
+    ancestors: list[ProcessRef]
+
+
+def find_process(node: Node, pid: str) -> Process | None:
+    """The process with the pid that a view shows, `<node.7>`; None when it is gone."""
+    name, dot, serial = pid.strip().removeprefix("<").removesuffix(">").rpartition(".")
+    if not dot or name != node.name or not serial.isascii() or not serial.isdecimal() or len(serial) > 18:  # noqa: PLR2004 - more is no pid
+        return None
+    found = node.processes.get(int(serial))
+    return None if found is None or found.is_remote else found
+
+
+def text_of(value: object) -> str:
+    """A name or an id as text."""
+    return visible(value if isinstance(value, str) else safe_repr.short(value), _LONGEST)
+
+
+def _contains(place: TreePlace, text: str) -> bool:
+    process, record = place
+    if record is not None and text in text_of(record.spec.id).lower():
+        return True
+    if process is None:
+        return False
+    return (
+        text in process.label.lower()
+        or text in type(process.behaviour.inner).__qualname__.lower()
+        or text in str(process.pid)
+        or any(text in text_of(name).lower() for name in process.names or ())
+    )
+
+
+def tree_row(place: TreePlace, depth: int, index: ProcessIndex, *, hidden: int = 0) -> TreeRow:
+    """The row of one place."""
+    process, record = place
+    spec = None if record is None else record.spec
+    id = "" if spec is None else text_of(spec.id)
+    restart = "" if spec is None else spec.restart
+    if process is None:
+        assert record is not None
+        return TreeRow(
+            depth=depth,
+            id=id,
+            label=visible(start_name(record.spec.start), _LONGEST),
+            kind="",
+            restart=restart,
+            state="exited" if record.state == "running" else record.state,
+            restarts=record.restarts,
+        )
+    info, behaviour = process_info(process), process.behaviour.inner
+    age = None if record is None else max(0.0, clock.now(index.node.loop) - record.running_since)
+    return TreeRow(
+        depth=depth,
+        pid=str(info.pid),
+        parent="" if info.parent is None else str(info.parent),
+        id=id,
+        label=visible(info.label, _LONGEST),
+        kind=visible(info.behaviour, _LONGEST),
+        name=text_of(next(iter(process.names))) if process.names else "",
+        strategy=behaviour.strategy_text() if isinstance(behaviour, BaseSupervisor) else "",
+        restart=restart,
+        state="stopping" if process.life else "running",
+        activity=info.activity,
+        age=age,
+        mailbox=info.waiting,
+        mailbox_bytes=info.waiting_bytes,
+        mailbox_bound=info.bound,
+        restarts=0 if record is None else record.restarts,
+        restarted=age if record is not None and record.restarts else None,
+        children=len(index.below.get(process, ())),
+        hidden=hidden,
+        calls="" if info.calls is None else str(info.calls),
+    )
+
+
+# --- one process
+
+
+def ref_of(process: Process) -> ProcessRef:
+    """A process as a link."""
+    return ProcessRef(pid=str(process.pid), label=visible(process.label, _LONGEST), is_alive=not process.life)
+
+
+def _ref_of_pid(node: Node, pid: Pid | None, name: object) -> ProcessRef:
+    found = None if pid is None else node.process(pid)
+    if found is not None:
+        return ref_of(found)
+    return ProcessRef(pid="" if pid is None else str(pid), label=text_of(name), is_alive=False)
+
+
+def ancestors_of(process: Process, index: ProcessIndex) -> list[ProcessRef]:
+    """The supervisor or parent of a process, that one's, and so on."""
+    found: list[ProcessRef] = []
+    at: Process | None = process
+    while at is not None and len(found) < _MOST_RELATED:
+        above = index.supervisor_of.get(at)
+        at = at.parent if above is None else above[0]
+        if at is not None:
+            found.append(ref_of(at))
+    return found
+
+
+def links_of(process: Process) -> list[ProcessRef]:
+    """The processes that are linked to this one."""
+    return [ref_of(each) for each in islice(linked(process), _MOST_RELATED)]
+
+
+def watchers_of(process: Process) -> list[ProcessRef]:
+    """The processes that watch this one."""
+    return [ref_of(each.watcher) for each in islice(process.monitors or (), _MOST_RELATED)]
+
+
+def watched_by(process: Process) -> list[ProcessRef]:
+    """The processes that this one watches."""
+    return [_ref_of_pid(process.node, each.pid, each.name) for each in islice(process.watching or (), _MOST_RELATED)]
+
+
+def mailbox_of(process: Process) -> list[MailboxLine]:
+    """The first messages that wait. Their arguments are shown by kind and size."""
+    return [MailboxLine(text=message_text(entry)) for entry in islice(process.mailbox or (), _MOST_MESSAGES)]
+
+
+def message_text(entry: Sequence[Any]) -> str:
+    """A message that waits, in one line."""
+    kind = KINDS_OF_MESSAGES.get(entry[0], "message")
+    if kind in ("call", "cast") and len(entry) > 2 and callable(entry[1]):  # noqa: PLR2004 - method, arguments, …
+        arguments = [value_text("", each) for each in islice(entry[2], _MOST_PARTS)]
+        return f"{kind} {visible(getattr(entry[1], '__name__', '…'), _LONGEST)}({', '.join(arguments)})"
+    return f"{kind} {value_text('', entry[1] if len(entry) > 1 else None)}"
+
+
+KINDS_OF_MESSAGES: Final = {
+    CALL: "call",
+    CAST: "cast",
+    ASK: "call",
+    TELL: "cast",
+    INFO: "message",
+    SIGNAL: "signal",
+    SYSTEM: "system",
+    STOP: "stop",
+    INIT: "init",
+    CONTINUE: "continue",
+    TIMEOUT: "timeout",
+    TERMINATE: "terminate",
+}
+
+
+def state_of(process: Process) -> tuple[str, list[Field]]:
+    """What a process says of its state, and its fields."""
+    report, fields = peek_state(process)
+    shown = [
+        Field(name=visible(name, _LONGEST), value=value_text(name, each))
+        for name, each in islice(fields.items(), _MOST_FIELDS)
+    ]
+    return masked_text(report, _LONGEST), shown
+
+
+def value_text(name: str, value: Any, depth: int = 0) -> str:
+    """A value by its kind: texts and numbers as they are, shortened; a collection with its size and its first members; of anything else the name of its class.
+
+    No code of the value's class is run, so that a large or odd value costs nothing.
+    """
+    if is_secret_name(name) and value is not None and value.__class__ is not bool:
+        return HIDDEN
+    kind = type(value)
+    if value is None or kind is bool or kind is float:
+        return repr(value)
+    if kind is int:
+        return repr(value) if -(10**18) < value < 10**18 else f"<int of {value.bit_length()} bits>"
+    if kind is str:
+        return repr(masked_text(value, _LONGEST))
+    if kind is bytes or kind is bytearray:
+        return f"<{kind.__name__} of {len(value)}>"
+    if kind is Pid:
+        return str(value)
+    if isinstance(value, Enum):
+        return visible(f"{kind.__name__}.{value._name_}", _LONGEST)
+    if kind in (list, tuple, set, frozenset, dict):
+        return _collection_text(value, depth)
+    return f"<{visible(kind.__qualname__, _LONGEST)}>"
+
+
+def _collection_text(value: Any, depth: int) -> str:
+    kind: Any = type(value)
+    opening, closing = _BRACKETS.get(kind, "{}")
+    if not value:
+        return f"{kind.__name__}()" if kind in (set, frozenset) else f"{opening}{closing}"
+    if depth:
+        return f"<{kind.__name__} of {len(value)}>"
+    if kind is dict:
+        parts = [
+            f"{value_text('', key, 1)}: {value_text(key if isinstance(key, str) else '', each, 1)}"
+            for key, each in islice(value.items(), _MOST_PARTS)
+        ]
+    else:
+        parts = [value_text("", each, 1) for each in islice(value, _MOST_PARTS)]
+    more = f", … {len(value)} in all" if len(value) > _MOST_PARTS else ""
+    return f"{opening}{', '.join(parts)}{more}{closing}"
+
+
+_BRACKETS: Final[dict[Any, str]] = {list: "[]", tuple: "()"}
+
+
+def stack_of(process: Process) -> str:
+    """Where the code of a process waits: that of its handler, or of the tasks that it has started."""
+    tasks = [] if process.worker is None else [process.worker]
+    tasks += [each for each in islice(process.tasks or (), _MOST_PARTS) if each is not process.worker]
+    stacks = [task_lines(each) for each in tasks if not each.done()]
+    return visible("\n".join(filter(None, stacks))[:_LONGEST_STACK], lines=True)
+
+
+def supervisor_facts(process: Process) -> SupervisorFacts | None:
+    """What a supervisor does when a child ends; None for another process."""
+    behaviour: Any = process.behaviour.inner
+    if not isinstance(behaviour, BaseSupervisor) or not hasattr(behaviour, "_otp_window"):
+        return None
+    window = behaviour._otp_window  # noqa: SLF001 - a view of supervisors
+    return SupervisorFacts(
+        strategy=behaviour.strategy_text(),
+        intensity=window.intensity,
+        period=window.period,
+        left=window.left(clock.now(process.node.loop)),
+        children=sum(1 for _ in behaviour.children()),
+    )
+
+
+def acts_on(process: Process, index: ProcessIndex) -> list[str]:
+    """What can be done to a process: whatever has no supervisor that knows its id cannot be restarted."""
+    if process.life:
+        return []
+    found = index.supervisor_of.get(process)
+    is_child = found is not None and isinstance(found[0].behaviour.inner, Supervisor)
+    is_kept = found is not None and found[1].spec.restart == "permanent"
+    return ["kill", *(["restart"] if is_child or is_kept else [])]
