@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from greenroom.auth.client.oauth_login import OAuth
     from greenroom.config.host_config import ServerConfig
+    from greenroom.observe.admin_settings import Admin
     from greenroom.server import Server
     from greenroom.transports.http_config import HttpConfig
 
@@ -129,9 +130,11 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
             "--watch is only for --http: a client on stdio would lose its session with the restarted process"
         )
     where = None if http is None else http_config(http, origin, typed)
+    admin = admin_settings(given)
     if server is not None and http is not None and watch:
         words = [server, "--http", http, *(word for each in origin for word in ("--origin", each)), *typed.words]
         words += [] if workers is None else ["--workers", str(workers)]
+        words += [word for name in _ADMIN_OPTIONS if given[name] for word in _admin_words(name, given[name])]
         file = server if server.endswith(".py") else server.rpartition(":")[0]
         folder = Path(file).resolve().parent if file.endswith(".py") else Path.cwd()
         return serve_and_watch(words, folder, max(grace or 0.0, drain or 0.0))
@@ -143,7 +146,7 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
         )
         _apply_settings(found, typed.server)
         if server is not None and where is not None:
-            beside = {"allowed_origins": origin, "workers": workers, "grace": grace is not None}
+            beside = {"allowed_origins": origin, "workers": workers, "grace": grace is not None, "admin": admin}
             beside |= {name: given[name] for name in ("inspect", "log_json")}
             _warn_unused_run_settings(server, {*typed.http, *(name for name, value in beside.items() if value)})
         with nullcontext() if server is None else report_author_errors(server):
@@ -153,8 +156,52 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
                 inspect=given["inspect"],
                 workers=workers,
                 grace=grace,
+                admin=admin,
             )
     return OK
+
+
+_ADMIN_OPTIONS: Final = ("admin", "admin_acts", "admin_faults", "admin_key_file")
+_OBSERVE: Final = "observe"
+_OPERATE: Final = "operate"
+
+
+def _admin_words(name: str, value: Any) -> Sequence[str]:
+    option = f"--{name.replace('_', '-')}"
+    return (option,) if value is True else (option, str(value))
+
+
+def admin_settings(given: Mapping[str, Any]) -> Admin | None:
+    """The settings of the admin listener among the options that click parsed. Raises `UsageError`, and `CommandFailed` for a file that cannot be read."""
+    where, file = given["admin"], given["admin_key_file"]
+    if where is None:
+        if other := next((name for name in _ADMIN_OPTIONS if given[name]), None):
+            raise UsageError(f"{_admin_words(other, True)[0]} is only for --admin: type --admin as well")  # noqa: FBT003 - as a flag
+        return None
+    from greenroom.errors import ConfigError  # noqa: PLC0415 - not for help
+    from greenroom.observe.admin_settings import Admin  # noqa: PLC0415 - as above
+    from greenroom.transports.http_config import is_loopback  # noqa: PLC0415 - as above
+
+    host, port = parse_host_port(where, "--admin")
+    acts, faults = given["admin_acts"], given["admin_faults"]
+    if file is None:
+        if not is_loopback(host):
+            raise UsageError(
+                f"--admin {where} can be reached from other machines: name a file with the key that it asks for, with --admin-key-file FILE; "
+                "or leave out the host"
+            )
+        return Admin(host=host, port=port, acts=acts, faults=faults)
+    from greenroom.auth.shared_secrets import APIKeyAuth  # noqa: PLC0415 - as above
+
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise CommandFailed(FAILED, f"--admin-key-file: {file} cannot be read: {error}") from None
+    try:
+        auth = APIKeyAuth({key: {"subject": "admin", "scopes": [_OBSERVE, _OPERATE]}})
+        return Admin(host=host, port=port, acts=acts, faults=faults, auth=auth, scope=_OBSERVE, act_scope=_OPERATE)
+    except ConfigError as error:
+        raise UsageError(f"--admin: {error}") from None
 
 
 def _import_server(server: str, *, stdio: bool) -> Server:
@@ -260,11 +307,11 @@ def _as_option(name: str, kind: str, error: Exception) -> str:
     return str(error) if option is None else str(error).replace(name, option, 1)
 
 
-def parse_host_port(text: str) -> tuple[str, int]:
+def parse_host_port(text: str, option: str = "--http") -> tuple[str, int]:
     """Parse `HOST:PORT`, or a port on 127.0.0.1."""
     host, _, port = text.rpartition(":")
     if not port.isdigit() or not 0 <= int(port) < 1 << 16:
-        raise UsageError(f"--http is HOST:PORT, or a PORT of 127.0.0.1, not {text!r}")
+        raise UsageError(f"{option} is HOST:PORT, or a PORT of 127.0.0.1, not {text!r}")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
