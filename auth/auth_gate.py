@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.errors import ConfigError
 from greenroom.supervision import tracebacks
+from greenroom.supervision.event_bus import bus
 from greenroom.supervision.fair_queue import FairSemaphore, QueueFull
 from greenroom.transports.open_connections import host_in, is_proxied, source_of
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import HttpRefusal, Peer, PublicDocuments
 
     from .auth_info import AuthProvider, PublicDocument
+    from .errors import Kind
 
 log = logging.getLogger(__name__)
 _GUESSES: Final = frozenset({"invalid_token", "invalid_credentials", "invalid_request"})
@@ -76,6 +78,8 @@ class AuthGate:
         self._per_claim = FailureLimiter(20, 60.0) if per_claim is None else per_claim
         self.operation_scopes: Callable[[Mapping[str, str]], Collection[str] | None] | None = None
         """The scopes of the operation that a request's headers announce, for its challenge; None if they announce none. The server sets it."""
+        self.program = ""
+        """The name of the server, for events. The server sets it."""
         self._key = secrets.token_bytes(32)
         self._known = ExpiringCache[bool](MOST_KNOWN)
         self._wrong = ExpiringCache[bool](MOST_KNOWN)
@@ -113,17 +117,17 @@ class AuthGate:
         if self._known.get(digest):
             return await self._authenticate(request, peer, digest)
         if (wait := self._wait(request, peer, digest)) > 0:
-            return too_many_failures(wait)
+            return self._limited(wait)
         try:
             # Clients of a proxy share its address, so one that floods would use up the checks of all: count by credential there.
             owner = digest if is_proxied(peer) else source_of(host_in(peer.address))
             async with self._checks.turn(owner):
                 # Checked again after waiting: simultaneous attempts are limited like consecutive ones.
                 if (wait := self._wait(request, peer, digest)) > 0:
-                    return too_many_failures(wait)
+                    return self._limited(wait)
                 return await self._authenticate(request, peer, digest, known=False)
         except QueueFull:
-            return too_many_failures(1.0)
+            return self._limited(1.0)
 
     def _wait(self, request: AuthRequest, peer: Peer, digest: bytes) -> float:
         """For how many seconds this source or this claimed identity is refused without a check; 0 if it may try."""
@@ -188,7 +192,18 @@ class AuthGate:
         hash(principal)  # raises TypeError for an unhashable principal
         return principal
 
+    def _limited(self, wait: float) -> HttpRefusal:
+        self._announce("too_many_failures")
+        return too_many_failures(wait)
+
+    def _announce(self, kind: Kind) -> None:
+        if bus.listener is not None:
+            from .sign_in_events import announce_refusal  # noqa: PLC0415 - only a program with a listener loads the events
+
+            announce_refusal(self.program, kind)
+
     async def _refuse(self, denied: Denied, request: AuthRequest) -> HttpRefusal:
+        self._announce(denied.kind)
         if denied.kind in ("missing", "insufficient_scope"):
             announced = None if self.operation_scopes is None else self.operation_scopes(request.headers)
             if announced is not None:  # clients of older revisions get the challenges that they have always got

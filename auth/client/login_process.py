@@ -30,6 +30,7 @@ from greenroom.supervision import (
     send_after,
     whereis,
 )
+from greenroom.supervision.event_bus import bus
 from greenroom.transports.client.interfaces import digest_of
 
 from .auth_option import fetcher_for
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 LOGIN_TIMEOUT: Final = 900.0
 """Seconds for one call of the process: a user who signs in, and the calls queued before it."""
 TOKEN_SCHEMES: Final = ("bearer", "dpop")
+_REFRESH: Final = "refresh"
+"""The kind of a sign-in that needs no user: the token is renewed by another one."""
 _REFUSED_PROOF: Final = frozenset({"use_dpop_nonce", "invalid_dpop_proof"})
 
 
@@ -323,8 +326,16 @@ class LoginProcess(GenServer):
                 what = f"a function that signs in has failed: {type(error).__name__}: {os_error_text(error)}"
                 self._failure = SignInError("authorization", what, temporary=True)
             self._view.failures += 1
+            self._announce(self._login_method.kind, self._failure)
             log.warning("signing in at %s failed: %s", self._login_method.url.partition("?")[0], self._failure)
             raise Reject(self._failure) from None
+
+    def _announce(self, kind: str, error: BaseException | None = None) -> None:
+        """Tell the listeners of events that a sign-in has ended."""
+        if bus.listener is not None:
+            from greenroom.auth.sign_in_events import announce_sign_in  # noqa: PLC0415 - only a program with a listener loads the events
+
+            announce_sign_in(self._login_method.url, kind, error)
 
     @asynccontextmanager
     async def _locked(self) -> AsyncGenerator[None]:
@@ -372,6 +383,7 @@ class LoginProcess(GenServer):
             OSError,
         ) as error:  # errors of the store too: the current token is valid until it is refused
             log.info("a token that is about to end could not be renewed yet: %s", error)
+            self._announce(_REFRESH, error)
             self._view.renew_after = _now() + RENEW_PAUSE
 
     async def _renew_refused(self, status: int, header: str, old: LoginRecord | None) -> LoginRecord:
@@ -452,10 +464,12 @@ class LoginProcess(GenServer):
             if error.code in _UNKNOWN_CLIENT:
                 await self._login_method.forget(old)
             log.info("the refresh token was rejected: %s", error)
+            self._announce(_REFRESH, error)
             stored = await self._load()
             if stored is None or stored.refresh_token == old.refresh_token:
                 await self._save(replace(old, refresh_token=None))
             return None
+        self._announce(_REFRESH)
         return await self._save(old.with_tokens(tokens))
 
     async def _log_in(
@@ -484,7 +498,9 @@ class LoginProcess(GenServer):
             )
         binding = self._binding(source, wanted, old or self._view.record)
         request = TokenRequest(scopes, before, adds_scopes, binding)
-        return await self._save(await self._login_method.obtain(source, request))
+        record = await self._login_method.obtain(source, request)
+        self._announce(self._login_method.kind)
+        return await self._save(record)
 
     def _count_scope_request(self, scopes: tuple[str, ...]) -> None:
         wanted = frozenset(scopes)

@@ -220,6 +220,11 @@ class LoginMethod(ABC):
         self.issuer = issuer
         self.source = source
 
+    @property
+    def kind(self) -> str:
+        """The kind of the login, for events: `user`, `program`, `workload`, `enterprise` or `given`."""
+        return self.name.partition(" ")[0]
+
     async def initial_record(self) -> LoginRecord | None:
         """A login that was configured."""
         return None

@@ -145,6 +145,7 @@ class Server(Decorators):
         self._auth_gate = auth_gate_of(auth, required_scopes)
         self._catalogue = catalogue = CatalogueRef()
         if self._auth_gate is not None:
+            self._auth_gate.program = self.settings.name
             self._auth_gate.operation_scopes = lambda headers: announced_scopes(headers, catalogue.current)
         self.registry = Registrations(self._catalogue, self._changed)
         self.company = Company(
