@@ -1,0 +1,125 @@
+"""The observer's pages as text: a view, put into its template. It knows views and templates, and no requests.
+
+Each view has a template of its name. A block of it that is called `live_…` is a fragment: the page has it in an element with `sse-swap`, and a stream sends it anew
+when it has changed. Every text is escaped, since most of them are a peer's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+
+from .admin_access import ROOT
+from .page_formats import FILTERS
+
+if TYPE_CHECKING:
+    from .view_models import NowView, ProcessView, View, ViewQuery
+
+FOLDER: Final = Path(__file__).parent
+STATIC: Final = "static"
+LIVE: Final = "live_"
+"""How the names of blocks begin that are sent anew when they have changed."""
+_MOST_NEIGHBOURS: Final = 24
+"""Of each kind, in the graph of a process; the lists beside it have all."""
+
+MENU: Final = (
+    ("Overview", (("now", "Now"), ("tree", "Tree"), ("crashes", "Crashes"))),
+    (
+        "Traffic",
+        (
+            ("sessions", "Sessions"),
+            ("upstreams", "Upstreams"),
+            ("calls", "Calls"),
+            ("tools", "Tools"),
+            ("wire", "Wire"),
+        ),
+    ),
+    ("Work", (("pools", "Pools"), ("tasks", "Tasks"), ("questions", "Questions"))),
+    ("Engine", (("loop", "Loop and threads"), ("faults", "Faults"))),
+)
+"""The views that are reached from everywhere. `process` and `call` are reached from rows."""
+SECTIONS: Final = {"process": "tree", "call": "calls"}
+HEADINGS: Final = {name: title for _, views in MENU for name, title in views} | {"process": "Process", "call": "Call"}
+
+
+class PageTemplates:
+    """The templates, ready to be filled. `environment` is one of Jinja2's that finds them."""
+
+    def __init__(self, environment: Any) -> None:
+        """The environment is not changed: a copy of it escapes everything, and renders at once."""
+        env = environment.overlay(
+            autoescape=True, enable_async=False, trim_blocks=True, lstrip_blocks=True, cache_size=100
+        )
+        env.filters = {**env.filters, **FILTERS}
+        env.globals = {**env.globals, "link": link, "asset": asset, "menu": MENU, "graph_data": graph_data}
+        env.globals["ui"] = env.get_template("parts.html").module
+        self._env = env
+
+    def page(self, name: str, **values: Any) -> str:
+        """A whole page; `name` is that of its template without the ending."""
+        heading = HEADINGS.get(name, "greenroom")
+        section = SECTIONS.get(name, name)
+        page: str = self._env.get_template(f"{name}.html").render(
+            {"heading": heading, "section": section, "now": None, "live": "", **values}
+        )
+        return page
+
+    def fragments(self, name: str, **values: Any) -> dict[str, str]:
+        """The fragments of a view by the names of their events."""
+        given = {"section": SECTIONS.get(name, name), **values}
+        template, base = self._env.get_template(f"{name}.html"), self._env.get_template("base.html")
+        return {
+            block.removeprefix(LIVE): "".join(function(each.new_context(given)))
+            for each in (base, template)
+            for block, function in each.blocks.items()
+            if block.startswith(LIVE)
+        }
+
+
+def link(name: str, query: ViewQuery | None = None, **changes: Any) -> str:
+    """The address of a view or of another page below the root, with a query and changes of it; what is empty is left out."""
+    parts: dict[str, Any] = {} if query is None else msgspec.structs.asdict(query)
+    # What is zero or false is the default of each field.
+    given = {key: 1 if value is True else value for key, value in {**parts, **changes}.items() if value}
+    path = "" if name == "now" else name
+    return f"{ROOT}{path}{'?' if given else ''}{urlencode(given)}"
+
+
+@cache
+def asset(path: str) -> str:
+    """The address of a file in `static`; it changes with the file, so that a browser may keep what it has."""
+    digest = hashlib.sha256((FOLDER / STATIC / path).read_bytes()).hexdigest()
+    return f"{ROOT}{STATIC}/{path}?v={digest[:12]}"
+
+
+def graph_data(view: ProcessView) -> str:
+    """A process and its neighbours as nodes and edges, as JSON for the page's script."""
+    if view.row is None:
+        return ""
+    nodes: dict[str, dict[str, str]] = {
+        view.pid: {"id": view.pid, "label": view.row.name or view.row.label, "side": "self"}
+    }
+    edges: list[dict[str, str]] = []
+    kinds = (
+        ("parent", view.ancestors[:1], "tree", False),
+        ("child", view.children, "tree", True),
+        ("link", view.links, "link", True),
+        ("monitor", view.monitors, "monitor", False),
+        ("monitor", view.watching, "monitor", True),
+    )
+    for side, refs, kind, is_outward in kinds:
+        for each in refs[:_MOST_NEIGHBOURS]:
+            nodes.setdefault(each.pid, {"id": each.pid, "label": each.label, "side": side})
+            ends = (view.pid, each.pid) if is_outward else (each.pid, view.pid)
+            edges.append({"source": ends[0], "target": ends[1], "kind": kind})
+    return msgspec.json.encode({"nodes": [*nodes.values()], "edges": edges}).decode()
+
+
+def context(view: View, now: NowView, query: ViewQuery, viewer: Any, also: View | None = None) -> dict[str, Any]:
+    """What a view's template is given."""
+    return {"v": view, "now": now, "query": query, "viewer": viewer, "also": also}
