@@ -186,7 +186,8 @@ def curve_data(curves: Sequence[Curve]) -> str:
     first = curves[0]
     begins = first.ends_at - first.step * (length - 1)
     times = [round(begins + first.step * place, 3) for place in range(length)]
-    rows = [[None] * (length - len(each.values)) + list(each.values) for each in curves]
+    gap: list[float | None] = [None]
+    rows = [gap * (length - len(each.values)) + each.values for each in curves]
     return msgspec.json.encode(
         {"unit": first.unit, "names": [words(each.name) for each in curves], "data": [times, *rows]}
     ).decode()

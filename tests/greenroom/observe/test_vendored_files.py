@@ -17,7 +17,8 @@ LIST = "hashes.toml"
 
 
 def packages() -> list[dict[str, Any]]:
-    return tomllib.loads((FOLDER / LIST).read_text(encoding="utf-8"))["package"]
+    found: list[dict[str, Any]] = tomllib.loads((FOLDER / LIST).read_text(encoding="utf-8"))["package"]
+    return found
 
 
 @pytest.mark.parametrize("package", packages(), ids=lambda each: each["name"])
