@@ -38,7 +38,7 @@ from greenroom.actors.federation.federation_errors import (
 from greenroom.actors.federation.tool_router import AS_SET, ToolRouter
 from greenroom.actors.federation.upstream_spec import PATIENCE, ConnectionProcess, UpstreamSpec, check_away
 from greenroom.actors.mentions.mention_reader import MentionReader, ResourceListCache
-from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill, with_spill_cleanup
+from greenroom.actors.output.output_limits import OutputLimit, OutputLimiter, OutputLimits, Spill
 from greenroom.protocol.definitions import Prompt, Resource, ResourceTemplate, Tool
 from greenroom.protocol.extension_ids import APPS_ID
 from greenroom.protocol.received_results import read_page, read_tool_reply
@@ -51,7 +51,8 @@ from .client_callbacks import CallbackHandler, check_callbacks, check_roots
 from .client_targets import in_process_server, keep_running, origin_of, route_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
-from .host_guests import guest_listener, with_guests
+from .host_guests import guest_listener
+from .host_tree import checked_admin, host_tree
 from .hosted_server import NOT_OPEN, HostedServer
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from .client_callbacks import Roots
     from .client_targets import InProcessServer, Target
     from .host_apps import HostApps
+    from .observe.admin_settings import Admin
     from .skill_reader import HostSkills
 
     SomeServer: TypeAlias = Target | UpstreamSpec
@@ -153,6 +155,7 @@ class Host(HostFiles):
         verdicts: EraVerdicts | None = None,
         apps: bool = False,
         name: str = "host",
+        admin: Admin | None = None,
     ) -> None:
         """`servers` are URLs, commands, `Server`s, routes, or `UpstreamSpec`s for servers with options of their own.
 
@@ -167,7 +170,8 @@ class Host(HostFiles):
         each connection runs in a process of its own, with a `ConnectionProcess` all of them in that one.
 
         `cache` keeps lists and resources for as long as their servers allow, also those of a gateway's clients, for each by itself unless a server
-        calls them public. `verdicts` are where the host remembers which servers have a handshake: an `EraVerdictFile` outlasts the program.
+        calls them public. `verdicts` are where the host remembers which servers have a handshake: an `EraVerdictFile` outlasts the program. `admin` adds
+        a listener for health checks, metrics and the observer.
         """
         self._answers: dict[str, Any] = {
             "sampling": sampling,
@@ -230,6 +234,7 @@ class Host(HostFiles):
         self._runner = ChildRunner(self.child_spec)
         self._opens = 0
         self._outside_opens = 0
+        self._admin = checked_admin(admin)
 
     def __repr__(self) -> str:
         return f"<Host of {', '.join(self.federation.ids() or self._specs) or 'no servers'}>"
@@ -303,11 +308,7 @@ class Host(HostFiles):
 
     def child_spec(self) -> ChildSpec[Any]:
         """The host as a child of any supervisor, without `async with`."""
-        spec = self.federation.child_spec()
-        if self._guest_listeners:
-            spec = with_guests(self.federation, self._guest_listeners)
-        spec = spec if self.limiter is None else with_spill_cleanup(self.limiter.spill, spec)
-        return spec if self._config_sync is None else self._config_sync.beside_host(spec)
+        return host_tree(self.federation, self._guest_listeners, self.limiter, self._config_sync, self._admin)
 
     def admit_guests(
         self, key: bytes | str | os.PathLike[str], *, address: str | None = None, most_guests: int = 64
