@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -45,7 +46,10 @@ class CallTracer(Protocol):
         ...
 
     def carrier(self, call: int) -> Mapping[str, str]:
-        """What a request or a job carries to the next program: `traceparent`, `tracestate`, `baggage`. Empty for a call without a trace."""
+        """What a request or a job carries to the next program: `traceparent`, `tracestate`, `baggage`. Empty for a call without a trace.
+
+        For 0 it is the trace of the code that runs now.
+        """
         ...
 
     def current_ids(self) -> tuple[str, str] | None:
@@ -120,6 +124,14 @@ def trace_context(carrier: Mapping[str, Any]) -> dict[str, str] | None:
         if type(value) is str and len(value) <= _LONGEST_FIELD:
             found[field] = value
     return found or None
+
+
+def continue_trace(home: str, carried: Mapping[str, str]) -> None:
+    """Continue a call's trace in another process of the operating system: `home` and `carried` are of the tracer in the call's own."""
+    try:
+        import_module(home).enter_carried(carried)
+    except Exception:  # noqa: BLE001 - it is logged, and the call goes on without a trace
+        log_error(_log, "the trace of a call cannot be continued by %s", home)
 
 
 next_call: Final = count(1).__next__

@@ -12,6 +12,8 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from greenroom.supervision.event_bus import bus
+
 from .access_log import log_refusal
 from .http_request import (
     EVENTS,
@@ -133,6 +135,8 @@ class AsgiResponder(BodyReader):
         "_server_cuts",
         "_timer",
         "_watcher",
+        "around",
+        "http_version",
         "waiting",
     )
 
@@ -147,6 +151,9 @@ class AsgiResponder(BodyReader):
         self._is_late = False
         self._reading = Interruption()
         self.waiting = Interruption()
+        self.http_version = str(scope.get("http_version", ""))
+        # A server of our own runs the request in the context in which it was started, where a span has nothing to do with the request.
+        self.around = None if bus.tracer is None or self._server_cuts else dict(bus.tracer.carrier(0))
 
     # --- input
 

@@ -64,6 +64,7 @@ _EVENTS: Final = b"text/event-stream"
 class Http1Request(BodyReader):
     """One HTTP/1.1 request and its response."""
 
+    around = None
     __slots__ = (
         "_body_complete",
         "_changed",
@@ -98,6 +99,11 @@ class Http1Request(BodyReader):
         """Whether the response is an event stream that ends when the peer sends no more, since it would go on for a peer that has gone."""
         self.waiting = Interruption()
         """Interrupts the handler when the peer disconnects."""
+
+    @property
+    def http_version(self) -> str:
+        """The version of HTTP."""
+        return self.head.version
 
     @property
     def is_unanswered(self) -> bool:

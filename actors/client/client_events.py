@@ -56,6 +56,8 @@ _NAMED: Final = frozenset(method for _, method in _LISTS.values())
 """Methods whose requests have the name of something that the server announces."""
 _OF_A_TOOL: Final = frozenset({"tools/call", "tasks/result"})
 _TRACE_STATE: Final = "tracestate"
+_LISTEN: Final = "subscriptions/listen"
+"""The request that ends with its client."""
 _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event,"""
 _LONGEST_TEXT: Final = 500
@@ -109,7 +111,7 @@ class ClientCall:
         self._is_over = False
         self.carried: Mapping[str, str] = {}
         """The trace context that the request takes along."""
-        revision, transport, address = _server(line)
+        revision, transport, http_version, address = _server(line)
         if bus.listener is not None:
             bus.listener(
                 CallStarted(
@@ -124,6 +126,7 @@ class ClientCall:
                     task=self._task,
                     revision=revision,
                     transport=transport,
+                    http_version=http_version,
                     address=address,
                 )
             )
@@ -152,7 +155,7 @@ class ClientCall:
             return
         was_sent = self._sent_at is not None
         outcome, code = outcome_of(self._method, result, error, was_sent=was_sent)
-        revision, transport, address = _server(self._line)
+        revision, transport, http_version, address = _server(self._line)
         now = self._loop.time()
         bus.listener(
             CallEnded(
@@ -173,6 +176,7 @@ class ClientCall:
                 task=self._task,
                 revision=revision,
                 transport=transport,
+                http_version=http_version,
                 address=address,
             )
         )
@@ -189,12 +193,12 @@ class ClientCall:
         return not self._name or (names is not None and (self._method, self._name) in names)
 
 
-def _server(line: ConnectionLine | None) -> tuple[str, str, str]:
-    """What is known of the server by now: its revision, transport and address."""
+def _server(line: ConnectionLine | None) -> tuple[str, str, str, str]:
+    """What is known of the server by now: its revision, transport, version of HTTP and address."""
     if line is None:
-        return "", "", ""
+        return "", "", "", ""
     welcome = line.welcome
-    return "" if welcome is None else welcome.version, line.transport, line.address
+    return "" if welcome is None else welcome.version, line.transport, line.http_version, line.address
 
 
 def outcome_of(
@@ -221,7 +225,7 @@ def outcome_of(
         case RequestLost():
             outcome = "peer_gone"
         case ClientClosed() if was_sent:
-            outcome = "peer_gone"
+            outcome = "cancelled" if method == _LISTEN else "peer_gone"
         case InputRefused() | TaskLost():
             outcome = "error"
         case ClientError() | LocalProtocolError() | SignInError():
@@ -269,7 +273,7 @@ class ClientSession:
         self._line = line
         self._loop = loop
         self._began = loop.time()
-        self._revision, transport, address = _server(line)
+        self._revision, transport, _, address = _server(line)
         if bus.listener is not None:
             bus.listener(
                 SessionOpened(
@@ -294,6 +298,7 @@ class ClientSession:
                     session=self.id,
                     revision=self._revision,
                     transport=line.transport,
+                    http_version=line.http_version,
                     address=line.address,
                     seconds=self._loop.time() - self._began,
                     reason=reason_text(cause),

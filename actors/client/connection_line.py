@@ -143,7 +143,7 @@ class ConnectionLine:
         """Results that a server of the stateless era lets this client keep."""
         self.tasks = TaskRecords(self.readers)
         """The server's tasks that are followed, or were."""
-        self.transport = self.address = ""
+        self.transport = self.address = self.http_version = ""
         """How the server is reached: `http`, `stdio` or `memory`, and host and port; known once its connection has begun."""
         self.way: CallWay = "client"
         self.session: ClientSession | None = None

@@ -63,6 +63,7 @@ from greenroom.transports.client.interfaces import (
     StreamGap,
     UnansweredRequest,
     address_of,
+    http_version_of,
     transport_of,
 )
 
@@ -122,7 +123,7 @@ class ServerConnection(GenStatem[Phase]):
     def __init__(self, line: ConnectionLine, route: Route, handler: ClientHandler) -> None:
         """`line` is the handle that its callers hold; `route` opens wires to the server."""
         self.line = line
-        line.transport, line.address = transport_of(route), address_of(route)
+        line.transport, line.address, line.http_version = transport_of(route), address_of(route), http_version_of(route)
         self.settings = line.settings
         self.requests = RequestTable(line)
         self.server_requests = ServerRequests(self.process, handler, line)

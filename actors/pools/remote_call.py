@@ -23,6 +23,7 @@ from greenroom.protocol.input_required import RecordedAnswer  # noqa: TC001 - ms
 from greenroom.protocol.jsonrpc import to_float
 from greenroom.supervision.cluster import CannotTravel, value_codec
 from greenroom.supervision.cluster.flow_control import Receipts, answer_in_task
+from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.catalogue_entries import CatalogueEntry
     from greenroom.actors.worker_interfaces import Job
+    from greenroom.event_types import Outcome
     from greenroom.protocol.dialect import Dialect
     from greenroom.protocol.input_required import InputRequired, RecordedAnswers
     from greenroom.supervision import Caller, Pid
@@ -80,6 +82,7 @@ class RemoteCall:
                 dict(facts.client_info),
                 dict(facts.client_capabilities),
                 _remote_input(job),
+                None if bus.tracer is None else (bus.tracer.home, dict(bus.tracer.carrier(0))),
             )
         )
 
@@ -87,6 +90,11 @@ class RemoteCall:
     def is_unwanted(self) -> bool:
         """Whether no caller waits for it, so that it is not started again."""
         return self.is_dropped or bool(self.job.cancelled)
+
+    def note_start(self) -> None:
+        """Its worker has no call before it any more."""
+        if self.job.observed is not None:
+            self.job.observed.reached("process")
 
     def take(self, piece: bytes) -> None:
         """Take a part of a response that comes in several."""
@@ -264,6 +272,8 @@ class CallPayload(msgspec.Struct, array_like=True, frozen=True):
     client_info: dict[str, Any]
     client_capabilities: dict[str, Any]
     input: RemoteInput | None = None
+    carried: tuple[str, dict[str, str]] | None = None
+    """The trace of the call, and the module that continues it."""
 
 
 class CallOutcome(NamedTuple):
@@ -283,6 +293,8 @@ class CallOutcome(NamedTuple):
     """The questions with which the handler has ended (key, method, params), their state, and the answers that it has read."""
     is_error: bool = False
     """Whether the response is a tool's result with `isError`."""
+    cause: Outcome = "process_ended"
+    """What `why` means in events."""
 
 
 payload_to_bytes: Final = msgspec.json.Encoder().encode

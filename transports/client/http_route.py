@@ -82,6 +82,11 @@ class HttpRoute:
         return self.address.description
 
     @property
+    def http_version(self) -> str:
+        """The version of HTTP of connections of our own."""
+        return "1.1" if self._httpx_transport is None and self._proxy is None else ""
+
+    @property
     def peer_address(self) -> str:
         """Host and port of the server."""
         return self.address.host_and_port

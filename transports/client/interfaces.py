@@ -177,6 +177,11 @@ def address_of(route: Route) -> str:
     return str(getattr(route, "peer_address", ""))
 
 
+def http_version_of(route: Route) -> str:
+    """The version of HTTP that a route speaks, if it is known before a response."""
+    return str(getattr(route, "http_version", ""))
+
+
 def endpoint_of(route: Route) -> str:
     """The identity of the server that a route leads to, to compare with others; empty where the route has none. It may contain secrets."""
     return str(getattr(route, "endpoint", ""))

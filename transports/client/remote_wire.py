@@ -55,6 +55,7 @@ from .interfaces import (
     endpoint_of,
     extensions_of,
     headers_for_request,
+    http_version_of,
     is_http,
     portable_route,
     process_of,
@@ -159,6 +160,11 @@ class RemoteRoute:
     def transport_name(self) -> str:
         """The name of the transport."""
         return transport_of(self.route)
+
+    @property
+    def http_version(self) -> str:
+        """The version of HTTP, if it is known before a response."""
+        return http_version_of(self.route)
 
     @property
     def peer_address(self) -> str:

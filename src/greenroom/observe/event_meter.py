@@ -42,12 +42,17 @@ _NAMED: Final[Mapping[str, str]] = {"tools/call": "tool", "prompts/get": "prompt
 
 _TRANSPORTS: Final[Mapping[str, tuple[str, str]]] = {"http": ("tcp", "http"), "stdio": ("pipe", "")}
 """By this program's word for a transport: the conventions' `network.transport` and `network.protocol.name`."""
+_LISTEN: Final = "subscriptions/listen"
 _ERROR_TYPES: Final[Mapping[str, str]] = {"result": "", "asks": "", "error": "_OTHER", "deadline": "timeout"}
 
 
-def error_type(outcome: str, code: int | None) -> str:
+def error_type(ended: CallEnded) -> str:
     """The conventions' `error.type` of a call: the code of a JSON-RPC error, or else this program's word for the outcome. Empty for a call that did not fail."""
-    return str(code) if code is not None else _ERROR_TYPES.get(outcome, outcome)
+    if ended.code is not None:
+        return str(ended.code)
+    if ended.method == _LISTEN and ended.outcome == "cancelled":
+        return ""  # the way in which a client ends it
+    return _ERROR_TYPES.get(ended.outcome, ended.outcome)
 
 
 def address_parts(address: str) -> tuple[str, str]:
@@ -85,7 +90,10 @@ class LabelValues:
             return self(value[:_LONGEST])
         if len(self._clean) > self._most:
             return OTHER
-        return self._clean.setdefault(value, visible(value))
+        # The name of a server may be its URL: a label has the host and the port of it.
+        _, is_url, rest = value.partition("://")
+        name = rest.partition("/")[0].rpartition("@")[2] if is_url else value
+        return self._clean.setdefault(value, visible(name))
 
 
 class _CallLabels(NamedTuple):
@@ -226,7 +234,7 @@ class EventMeter:
         code = "" if event.code is None else self._code(str(event.code))
         operation: tuple[str, ...] = (
             method,
-            code or error_type(event.outcome, None),
+            code or error_type(event),
             name if part == "tool" else "",
             name if part == "prompt" else "",
             "execute_tool" if part == "tool" else "",

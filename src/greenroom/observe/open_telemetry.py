@@ -164,12 +164,12 @@ class OpenTelemetry:
             contexts.attach(opened.context)  # never detached: the context is the worker's own, and ends with it
 
     def carrier(self, call: int) -> dict[str, str]:
-        """The trace of the call, for an outgoing request or a job."""
+        """The trace of the call, for an outgoing request or a job; for 0 that of the code that runs now."""
         carried: dict[str, str] = {}
         opened = self._open.get(call)
-        if opened is not None:
+        if opened is not None or not call:
             try:
-                self._propagator.inject(carried, opened.context)
+                self._propagator.inject(carried, contexts.get_current() if opened is None else opened.context)
             except Exception:  # noqa: BLE001 - it is logged
                 self._log_error()
         return carried
@@ -270,7 +270,7 @@ class OpenTelemetry:
         if started.request:
             found["jsonrpc.request.id"] = _text(started.request)
         if started.session:
-            found["mcp.session.id"] = _text(started.session)
+            found[_SESSIONS[started.side]] = _text(started.session)
         if started.task:
             found["greenroom.task"] = _text(started.task)
         if started.address:
@@ -296,7 +296,7 @@ class OpenTelemetry:
                 attributes["greenroom.queued"] = ended.queued
             if ended.revision and not started.revision:
                 attributes["mcp.protocol.version"] = _text(ended.revision)
-            if error := error_type(ended.outcome, ended.code):
+            if error := error_type(ended):
                 attributes["error.type"] = error
                 if ended.code is not None:
                     attributes["rpc.response.status_code"] = error
@@ -367,6 +367,8 @@ class OpenTelemetry:
 
 
 _KINDS: Final = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT}
+_SESSIONS: Final = {"server": "mcp.session.id", "client": "greenroom.connection"}
+"""What the session of an event is: a client's is a connection of this program, in either era."""
 _PEERS: Final = {"server": "client", "client": "server"}
 _PORT: Final = "server.port"
 

@@ -285,11 +285,11 @@ def test_what_only_a_supervised_system_has_is_measured_too(collector: Collector)
     bus.listener(ChildStarted(node="n", supervisor="top", child="git", kind="Upstream", pid="<1.2>", is_restart=True))
     found = collector.metrics()
     assert {name for name, metric in found.items() if metric.unit == ""} == set()
-    (point,) = [each for each in found["greenroom.process.restarts"].data.data_points if each.value]
+    (point,) = [each for each in collector.points("greenroom.process.restarts") if each.value]
     assert (point.value, dict(point.attributes)) == (1, {"greenroom.kind": "Upstream"})
-    (point,) = found["greenroom.call.in_flight"].data.data_points
+    (point,) = collector.points("greenroom.call.in_flight")
     assert (point.value, point.attributes["greenroom.program"]) == (1, "weather")
-    assert found["greenroom.thread.busy"].data.data_points[0].value >= 0
+    assert collector.points("greenroom.thread.busy")[0].value >= 0
     ended(call)
 
 

@@ -23,6 +23,9 @@ BOTH = "application/json, text/event-stream"
 class RecordedResponse:
     """A responder that records what it is given."""
 
+    http_version = "1.1"
+    around = None
+
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}

@@ -111,6 +111,9 @@ async def test_sessions_learn_which_addresses_are_proxies(given: bool) -> None: 
 class Ignored:
     """A responder whose response does not matter."""
 
+    http_version = "1.1"
+    around = None
+
     async def reply(self, status: int, headers: object, body: bytes = b"") -> None: ...
 
     async def stream_start(self, status: int, headers: object, *, until_eof: bool = False) -> None: ...
