@@ -52,8 +52,8 @@ class CallTracer(Protocol):
         """
         ...
 
-    def current_ids(self) -> tuple[str, str] | None:
-        """The ids of the current trace and span in hexadecimal digits, for logs."""
+    def ids_of(self, call: int) -> tuple[str, str] | None:
+        """The ids of the trace and the span of a call that has not ended, in hexadecimal digits, for logs. For 0 those of the code that runs now."""
         ...
 
 

@@ -13,6 +13,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from .event_bus import bus
 from .kernel import reports as kernel
 from .kernel.process_messages import Crash
 from .kernel.tracebacks import make_record, mark_logged
@@ -121,7 +122,10 @@ def _progress_level(report: supervisor_reports.ProgressReport) -> int:
 
 
 class JsonLines(logging.Formatter):
-    """Formats records as JSON, one object a line: time, level, logger, text, the data of `record.greenroom`, and the traceback, if any."""
+    """Formats records as JSON, one object a line: time, level, logger, text, the data of `record.greenroom`, and the traceback, if any.
+
+    Where calls are traced, a record of a call's code has `trace_id` and `span_id`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one line of ASCII."""
@@ -134,6 +138,8 @@ class JsonLines(logging.Formatter):
         found: Any = getattr(record, "greenroom", None)
         if isinstance(found, dict):
             data.update({key: value for key, value in cast("dict[str, Any]", found).items() if key not in data})
+        if bus.tracer is not None and "trace_id" not in data and (ids := bus.tracer.ids_of(0)) is not None:
+            data["trace_id"], data["span_id"] = ids
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:

@@ -174,9 +174,12 @@ class OpenTelemetry:
                 self._log_error()
         return carried
 
-    def current_ids(self) -> tuple[str, str] | None:
-        """The current trace and span, in hexadecimal digits."""
-        found = trace.get_current_span().get_span_context()
+    def ids_of(self, call: int) -> tuple[str, str] | None:
+        """The trace and the span of a call, in hexadecimal digits; for 0 those of the code that runs now."""
+        opened = self._open.get(call)
+        if opened is None and call:
+            return None
+        found = (trace.get_current_span() if opened is None else opened.span).get_span_context()
         if not found.is_valid:
             return None
         return trace.format_trace_id(found.trace_id), trace.format_span_id(found.span_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
-from greenroom import Client, Command, Server
+from greenroom import Client, ClientSettings, Command, Host, Server
 from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT
+from greenroom.supervision.logs import JsonLines
 from greenroom.wire_probe import WireProbe
 
 from .telemetry_helpers import Collector, collecting, id_of, parent_of, trace_of
@@ -23,6 +26,7 @@ PROGRAMS = str(Path(__file__).parent / "programs")
 if PROGRAMS not in sys.path:
     sys.path.append(PROGRAMS)  # where workers look too
 ERAS = [HANDSHAKE_VERSIONS[0], STATELESS_DIALECT.version]
+WAYS = {ERAS[0]: "session", ERAS[1]: "exchange"}
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 
@@ -115,3 +119,97 @@ async def test_a_request_without_a_listener_has_no_trace() -> None:
     async with Client(traced_server()) as client:
         seen = await client.call("in_loop")
     assert seen["trace"] == "0" * 32
+
+
+class _Lines(logging.Handler):
+    """Keeps records as JSON, made at once, as a handler of a program does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(JsonLines())
+        self.lines: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(json.loads(self.format(record)))
+
+
+@pytest.mark.parametrize("tool", ["telling", "telling_in_thread"])
+async def test_logs_name_the_trace_of_their_call(collector: Collector, tool: str) -> None:
+    server, handler = Server("telling"), _Lines()
+    author = logging.getLogger("author")
+
+    async def telling() -> None:
+        author.info("at work")
+
+    def telling_in_thread() -> None:
+        author.info("at work")
+
+    server.tool(telling)
+    server.tool(telling_in_thread)
+    access = logging.getLogger("greenroom.access")
+    for logger in (author, access):
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        async with Client(server) as client:
+            await client.call(tool)
+    finally:
+        for logger in (author, access):
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+    (span,) = [each for each in collector.spans() if each.kind is SpanKind.SERVER and each.name == f"tools/call {tool}"]
+    wanted = {"trace_id": format_trace_id(trace_of(span)), "span_id": format_span_id(id_of(span))}
+    (own,) = [line for line in handler.lines if line["logger"] == "author"]
+    (called,) = [line for line in handler.lines if line.get("name") == tool]
+    assert wanted.items() <= own.items()
+    assert wanted.items() <= called.items()
+
+
+async def test_logs_without_a_trace_name_none(collector: Collector) -> None:
+    record = logging.LogRecord("author", logging.INFO, "", 0, "at home", None, None)
+    assert "trace_id" not in json.loads(JsonLines().format(record))
+    with collector.tracer.start_as_current_span("top") as top:
+        found = json.loads(JsonLines().format(record))
+    assert found["span_id"] == format_span_id(top.get_span_context().span_id)
+
+
+# --- tasks
+
+
+@pytest.mark.parametrize("trace", [PARENT, ""])
+async def test_the_work_of_a_task_is_in_the_trace_of_the_call_that_created_it(collector: Collector, trace: str) -> None:
+    async with traced_server().started() as company, WireProbe(company) as probe:
+        collector.spans()
+        meta = {"_meta": {"traceparent": trace}} if trace else {}
+        begun = await probe.request("tools/call", {"name": "working", "task": {}, **meta})
+        result = await probe.request("tasks/result", {"taskId": begun["task"]["taskId"]})
+    spans = {(span.attributes or {}).get("greenroom.way"): span for span in collector.spans() if "working" in span.name}
+    creating, work = spans["session"], spans["task"]
+    assert parent_of(work) == id_of(creating)
+    assert result["structuredContent"]["span"] == format_span_id(id_of(work))
+    assert result["structuredContent"]["trace"] == format_trace_id(trace_of(creating))
+    assert (format_trace_id(trace_of(creating)) == TRACE) is bool(trace)
+
+
+# --- gateways
+
+
+@pytest.mark.parametrize("above", ERAS)
+@pytest.mark.parametrize("below", ERAS)
+async def test_one_trace_goes_through_a_gateway(collector: Collector, above: str, below: str) -> None:
+    front = Server("front")
+    front.mount(Host({"up": traced_server()}, settings=ClientSettings(mode=below)))
+    async with Client(front, mode=above) as client:
+        collector.spans()
+        with collector.tracer.start_as_current_span("top") as top:
+            seen = await client.call("up__in_thread")
+        spans = [span for span in collector.spans() if span.name.startswith("tools/call")]
+    by_way = {
+        ((span.attributes or {})["greenroom.way"], (span.attributes or {})["greenroom.program"]): span for span in spans
+    }
+    ways = [("client", "front"), (WAYS[above], "front"), ("upstream", "up"), (WAYS[below], "traced")]
+    parents = [top.get_span_context().span_id, *(id_of(by_way[each]) for each in ways)]
+    assert [parent_of(by_way[each]) for each in ways] == parents[:-1]
+    assert seen["span"] == format_span_id(parents[-1])
+    assert {trace_of(span) for span in spans} == {top.get_span_context().trace_id}
+    assert len(spans) == len(ways)
