@@ -1,18 +1,30 @@
 """The events of a server's calls: `CallStarted` when a request arrives, and exactly one `CallEnded`, which the access log reads as well.
 
-A session, an exchange, a task and a local call each make an `ObservedCall` if there is a reader (`is_observed`), and end it with the cause that they know: no
-response is decoded for it. Without a reader nothing is made.
+A session, an exchange, a task and a local call each make an `ObservedCall` if there is a reader, a listener of events or the access log, and end it with the cause
+that they know: no response is decoded for it. Without a reader nothing is made, and this module is not loaded.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from greenroom.event_types import CallEnded, CallStarted, CallStep, TaskCreated, TaskEnded
+from greenroom.event_types import (
+    CallEnded,
+    CallStarted,
+    CallStep,
+    QuestionAsked,
+    QuestionEnded,
+    SessionClosed,
+    SessionOpened,
+    TaskCreated,
+    TaskEnded,
+)
 from greenroom.protocol.methods import METHODS
+from greenroom.supervision import Crash, Normal, Shutdown
 from greenroom.supervision.event_bus import bus, next_call, trace_context
 from greenroom.transports.access_log import is_on, log_call, name_in, principal_kind, principal_text
+from greenroom.transports.interfaces import short_id
 
 from .process_names import short_task_id
 
@@ -22,20 +34,17 @@ if TYPE_CHECKING:
     from greenroom.event_types import CallWay, Isolation, Outcome, PrincipalKind
     from greenroom.protocol.errors import McpError
     from greenroom.protocol.jsonrpc import JsonRpcRequest
-    from greenroom.supervision import Node
+    from greenroom.supervision import ExitReason, Node
     from greenroom.transports.interfaces import Peer
 
+    from .process_names import SessionInfo
     from .task_record import TaskRecord
     from .worker_interfaces import WorkerServices
 
 _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event: a peer may send megabytes."""
 _LONGEST_ID: Final = 128
-
-
-def is_observed() -> bool:
-    """Whether anything hears of calls: a listener of events, or the access log."""
-    return bus.listener is not None or is_on()
+_FAILURES: Final = frozenset({"tool_error", "error"})
 
 
 class ObservedCall:
@@ -43,7 +52,7 @@ class ObservedCall:
 
     __slots__ = (
         "_began_at",
-        "_http_version",
+        "_blame",
         "_is_known",
         "_is_method_known",
         "_is_over",
@@ -51,13 +60,14 @@ class ObservedCall:
         "_name",
         "_node",
         "_peer",
-        "_program",
         "_queued",
         "_task",
         "_waits",
         "_way",
+        "http_version",
         "isolation",
         "number",
+        "program",
         "revision",
     )
 
@@ -76,18 +86,19 @@ class ObservedCall:
     ) -> None:
         """`began_at` is a moment on the node's clock; now, unless given."""
         self._node = node
-        self._program = services.settings.name
+        self.program = services.settings.name
         self._way = way
         self._method = method
         self._name, self._is_known, self._is_method_known = _subject(services, method, params)
         self._peer = peer
         self.revision = revision
-        self._http_version = ""
+        self.http_version = ""
         self._task = task
         self._began_at = node.now() if began_at is None else began_at
         self._queued = 0.0
         self._waits = False
         self._is_over = False
+        self._blame: Outcome | None = None
         self.isolation: Isolation = ""
         """Where the handler runs; empty before."""
         self.number = 0
@@ -106,14 +117,14 @@ class ObservedCall:
             request_id, carried = str(request.id)[:_LONGEST_ID], request.carried
         http_trace = None
         if carried is not None:
-            http_trace, self._http_version = carried
+            http_trace, self.http_version = carried
         principal, kind = _principal(peer)
         meta = params.get("_meta")
         listener(
             CallStarted(
                 call=self.number,
                 side="server",
-                program=self._program,
+                program=self.program,
                 way=self._way,
                 method=self._method,
                 name=self._name,
@@ -124,7 +135,7 @@ class ObservedCall:
                 address=peer.forwarded or peer.address,
                 principal=principal,
                 principal_kind=kind,
-                http_version=self._http_version,
+                http_version=self.http_version,
                 task=self._task,
                 creator=creator,
                 trace=trace_context(meta) if type(meta) is dict else None,
@@ -147,6 +158,10 @@ class ObservedCall:
         if bus.detail_listener is not None:
             self.step("worker", isolation)
 
+    def blame(self, outcome: Outcome) -> None:
+        """A failure of the handler, as the code sees it, has this cause."""
+        self._blame = outcome
+
     def in_thread(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, which notes that it begins in a thread."""
 
@@ -167,13 +182,15 @@ class ObservedCall:
         if self._is_over:
             return
         self._is_over = True
+        if self._blame is not None and outcome in _FAILURES:
+            outcome = self._blame
         seconds = self._node.now() - self._began_at
         peer = self._peer
         principal, kind = _principal(peer)
         ended = CallEnded(
             call=self.number,
             side="server",
-            program=self._program,
+            program=self.program,
             way=self._way,
             method=self._method,
             is_method_known=self._is_method_known,
@@ -188,22 +205,20 @@ class ObservedCall:
             isolation=self.isolation,
             revision=self.revision,
             transport=peer.transport,
-            http_version=self._http_version,
+            http_version=self.http_version,
             address=peer.forwarded or peer.address,
             principal=principal,
             principal_kind=kind,
             task=self._task,
         )
+        if is_logged and is_on():
+            log_call(ended)  # while the call has its span: the line names it
         listener = bus.listener
         if listener is not None and self.number:
             listener(ended)
-        if is_logged and is_on():
-            log_call(ended)
 
 
 if TYPE_CHECKING:
-    from typing import Literal
-
     Step: TypeAlias = Literal["queued", "worker", "progress", "question", "answer", "log", "sent", "stream"]
 
 
@@ -218,16 +233,126 @@ def observe_request(  # noqa: PLR0913 - what a request has
     began_at: float | None = None,
     session: str = "",
 ) -> ObservedCall:
-    """Begin the call of a request. Call it only if `is_observed`."""
+    """Begin the call of a request. Call it only if there is a reader."""
     call = ObservedCall(node, services, way, request.method, request.params, peer, revision, began_at=began_at)
     call.announce(request.params, request=request, session=session)
     return call
 
 
+# --- questions to a client
+
+
+class ObservedQuestion:
+    """A question to a client that a listener hears of. The first ending counts."""
+
+    __slots__ = ("_began_at", "_call", "_is_over", "_method", "_node", "_number", "_program")
+
+    def __init__(self, node: Node, program: str, method: str, call: ObservedCall | None) -> None:
+        """It is asked now, by the handler of this call; None where a program asks outside of calls."""
+        self._node = node
+        self._program = program
+        self._method = method
+        self._call = call
+        self._number = next_call()
+        self._began_at = node.now()
+        self._is_over = False
+        if bus.listener is not None:
+            bus.listener(
+                QuestionAsked(
+                    side="server", program=program, question=self._number, call=self._call_number, method=method
+                )
+            )
+        if call is not None:
+            call.step("question", method)
+
+    @property
+    def _call_number(self) -> int:
+        return 0 if self._call is None else self._call.number
+
+    def answered(self, result: Mapping[str, Any]) -> None:
+        """The client has answered it."""
+        action = result.get("action") if self._method == "elicitation/create" else None
+        self.end(action if action in ("accept", "decline", "cancel") else "answered")
+
+    def end(self, outcome: Literal["accept", "decline", "cancel", "answered", "error", "lost"]) -> None:
+        """It was answered so, or will not be ("lost")."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._call is not None:
+            self._call.step("answer", outcome)
+        if bus.listener is not None:
+            bus.listener(
+                QuestionEnded(
+                    side="server",
+                    program=self._program,
+                    question=self._number,
+                    call=self._call_number,
+                    method=self._method,
+                    outcome=outcome,
+                    seconds=self._node.now() - self._began_at,
+                )
+            )
+
+
+# --- sessions
+
+
+class ObservedSession:
+    """A session that a listener hears of."""
+
+    __slots__ = ("_http_version", "_info", "_node", "_program")
+
+    def __init__(self, node: Node, program: str, info: SessionInfo, http_version: str) -> None:
+        """Its handshake is done."""
+        self._node = node
+        self._program = program
+        self._info = info
+        self._http_version = http_version
+        peer, client = info.peer, info.client_info.get("name")
+        principal, kind = _principal(peer)
+        if bus.listener is not None:
+            bus.listener(
+                SessionOpened(
+                    side="server",
+                    program=program,
+                    session=short_id(info.id),
+                    revision=info.version or "",
+                    transport=peer.transport,
+                    peer=client[:_LONGEST_ID] if isinstance(client, str) else "",
+                    address=peer.forwarded or peer.address,
+                    principal=principal,
+                    principal_kind=kind,
+                )
+            )
+
+    def end(self, reason: ExitReason) -> None:
+        """It has ended."""
+        if bus.listener is None:
+            return
+        info = self._info
+        is_failure = not isinstance(reason, Normal | Shutdown)
+        bus.listener(
+            SessionClosed(
+                side="server",
+                program=self._program,
+                session=short_id(info.id),
+                revision=info.version or "",
+                transport=info.peer.transport,
+                http_version=self._http_version,
+                address=info.peer.forwarded or info.peer.address,
+                seconds=self._node.now() - info.created,
+                # Without the text of an exception, which may have anything in it.
+                reason=f"crash: {type(reason.error).__name__}" if isinstance(reason, Crash) else str(reason),
+                is_failure=is_failure,
+            )
+        )
+
+
 # --- tasks
 
 
-def task_created(services: WorkerServices, record: TaskRecord) -> None:
+def emit_task_created(services: WorkerServices, record: TaskRecord) -> None:
     """Emit `TaskCreated`. Call it only if there is a listener."""
     if bus.listener is not None:
         name, is_known, _ = _subject(services, record.method, {"name": record.name})
@@ -235,7 +360,7 @@ def task_created(services: WorkerServices, record: TaskRecord) -> None:
         bus.listener(TaskCreated(program=program, task=task, method=record.method, name=name, is_known=is_known))
 
 
-def task_ended(services: WorkerServices, record: TaskRecord) -> None:
+def emit_task_ended(services: WorkerServices, record: TaskRecord) -> None:
     """Emit `TaskEnded`. Call it only if there is a listener."""
     if bus.listener is not None:
         name, is_known, _ = _subject(services, record.method, {"name": record.name})

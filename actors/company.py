@@ -45,14 +45,14 @@ from greenroom.supervision import (
     current_node,
 )
 from greenroom.transports.access_log import log_refusal
-from greenroom.transports.interfaces import EncodedReply, SessionStart
+from greenroom.transports.interfaces import EncodedReply, SessionStart, short_id
 
 from .bulkheads import Bulkheads
 from .catalogue import CatalogueRef
 from .exchange_table import Exchanges
 from .exclusive_supervisor import ExclusiveSupervisor, named_child
 from .peer_channels import AskPeer, ask_session, log_body
-from .process_names import CompanyKey, ProcessName, SessionInfo, new_id, short_id
+from .process_names import CompanyKey, ProcessName, SessionInfo, new_id
 from .reply_sinks import AnswerOnlySink, ChannelReplySink, SingleFeed, SingleStreamSink, StreamReplySink
 from .running_trees import note_tree
 from .server_registry import Readiness, ServerRegistry, registrar_child
@@ -247,6 +247,11 @@ class Company:
         return self.settings.max_in_flight
 
     @property
+    def program(self) -> str:
+        """The server's name in events."""
+        return self.settings.name
+
+    @property
     def process_name(self) -> ProcessName:
         """The name of the process whose end is the end of the server."""
         return self.name("company")
@@ -256,7 +261,7 @@ class Company:
         try:
             check_introduction(hello.params)
         except McpError as error:
-            log_refusal(error.message, status=400, peer=peer, method=hello.method)
+            log_refusal(error.message, status=400, peer=peer, method=hello.method, program=self.program)
             return SessionStart(None, EncodedReply(encode_error(hello.id, error), 400))
         try:
             session = await self._open(peer, StreamReplySink(self.settings))
@@ -357,7 +362,7 @@ class Company:
                 setting = "max_sessions_per_principal"
             case _:
                 message, setting = "No session can be started just now: try again", ""
-        log_refusal(message, status=503, peer=peer, setting=setting)
+        log_refusal(message, status=503, peer=peer, setting=setting, program=self.program)
         return McpError(ErrorCode.INTERNAL_ERROR, message)
 
 

@@ -38,6 +38,7 @@ from greenroom.protocol.jsonrpc import encode, encode_error, encode_notification
 from greenroom.protocol.methods import unsupported_error
 from greenroom.protocol.wire_shapes import LOG_LEVELS
 from greenroom.supervision import CallTimeout, clock, current_node, exit
+from greenroom.supervision.event_bus import bus
 from greenroom.transports.access_log import name_in
 from greenroom.transports.interfaces import EncodedReply, FeedEvent
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import ExitReason, Node, Pid, Shutdown
     from greenroom.transports.interfaces import SessionReply
 
-    from .call_events import ObservedCall
+    from .call_events import ObservedCall, ObservedQuestion
     from .call_failures import CallFailure
     from .company import Company
     from .exchange_table import Exchanges
@@ -462,17 +463,33 @@ class Exchange:
         if self._collecting is None and self.is_attached:
             node = self._node
             self._collecting = node.loop.call_later(_COLLECT_SECONDS, self._park, context=node.context)
+        observed = None if bus.listener is None else self._observe_question(method)
         try:
             if timeout is None or timeout >= self.settings.parked_timeout:
-                return await question.answer  # the call is not parked for longer than that
-            async with asyncio.timeout(timeout):
-                return await question.answer
+                answer = await question.answer  # the call is not parked for longer than that
+            else:
+                async with asyncio.timeout(timeout):
+                    answer = await question.answer
         except TimeoutError:
             raise CallTimeout(timeout or 0.0, "the client", f"answer {method}") from None
+        else:
+            if observed is not None:
+                observed.answered(answer)
+            return answer
         finally:
-            self._drop(key, question)
+            self._drop(key, question, observed)
 
-    def _drop(self, key: str, question: _Question) -> None:
+    def _observe_question(self, method: str) -> ObservedQuestion:
+        from .call_events import ObservedQuestion  # noqa: PLC0415 - only a program with a listener loads the events
+
+        return ObservedQuestion(self._node, self.company.program, method, self.observed)
+
+    def _drop(self, key: str, question: _Question, observed: ObservedQuestion | None) -> None:
+        """The question is over: its handler goes on, in the round that has brought the answer."""
+        if observed is not None:
+            observed.end("lost")  # unless it was answered
+        if bus.tracer is not None and self._job is not None:
+            bus.tracer.enter(self._job.call)
         if self._questions is not None and self._questions.get(key) is question:
             del self._questions[key]
 

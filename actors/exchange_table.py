@@ -33,7 +33,6 @@ from greenroom.supervision.event_bus import bus
 from greenroom.transports.access_log import is_on, log_refusal
 from greenroom.transports.interfaces import EncodedReply
 
-from .call_events import observe_request
 from .catalogue import MissingScopes, caller_key, may_use, reached_entries
 from .exchange import Exchange
 from .extensions import admitted_method
@@ -226,17 +225,19 @@ class Exchanges:
             facts = self._read_facts(peer, request, headers)
         except ExchangeRefused as error:
             unread = self._observe(request, peer, "") if bus.listener is not None else None
-            return _refusal(peer, request, error, unread)
+            return _refusal(self._company.program, peer, request, error, unread)
         observed = self._observe(request, peer, facts.version) if bus.listener is not None or is_on() else None
         try:
             outcome = self._begin(request, facts, quiet, observed)
             if isinstance(outcome, TaskReply):
                 outcome = await outcome.encoded(request, server_info(self._company.settings))
         except McpError as error:
-            return _failure(peer, request, error, observed)
+            return _failure(self._company.program, peer, request, error, observed)
         except LocalProtocolError:  # a registration or setting that cannot be encoded
             tracebacks.log_error(_logger, "%s has a reply that cannot be sent", request.method)
-            return _failure(peer, request, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"), observed)
+            return _failure(
+                self._company.program, peer, request, McpError(ErrorCode.INTERNAL_ERROR, "Internal error"), observed
+            )
         except BaseException as error:
             if observed is not None:  # the transport answers with an internal error, if its client still waits
                 is_cancelled = isinstance(error, asyncio.CancelledError)
@@ -256,6 +257,8 @@ class Exchanges:
             raise
 
     def _observe(self, request: JsonRpcRequest, peer: Peer, revision: str) -> ObservedCall:
+        from .call_events import observe_request  # noqa: PLC0415 - only a program with a listener loads the events
+
         return observe_request(current_node(), self._company, "exchange", request, peer, revision)
 
     def _read_facts(self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None) -> SessionFacts:
@@ -289,7 +292,7 @@ class Exchanges:
         try:
             place = ListenPlace(self, caller_key(facts.peer))
         except ExchangeRefused as error:
-            return _refusal(facts.peer, request, error, observed)
+            return _refusal(self._company.program, facts.peer, request, error, observed)
         opening = asyncio.ensure_future(open_listen_feed(self._company, request, facts, wanted, place, observed))
         try:
             return await asyncio.shield(opening)
@@ -297,7 +300,7 @@ class Exchanges:
             opening.add_done_callback(_leave_feed)
             raise
         except ActorError:
-            return _refusal(facts.peer, request, ExchangeRefused(_busy(), UNAVAILABLE), observed)
+            return _refusal(self._company.program, facts.peer, request, ExchangeRefused(_busy(), UNAVAILABLE), observed)
 
     def _begin(
         self, request: JsonRpcRequest, facts: SessionFacts, quiet: float | None, observed: ObservedCall | None
@@ -579,12 +582,14 @@ def _used() -> McpError:
     )
 
 
-def _failure(peer: Peer, request: JsonRpcRequest, error: McpError, observed: ObservedCall | None) -> EncodedReply:
+def _failure(
+    program: str, peer: Peer, request: JsonRpcRequest, error: McpError, observed: ObservedCall | None
+) -> EncodedReply:
     """The reply to a request that has failed before a process has begun to work on it."""
     if isinstance(error, ExchangeRefused):
-        return _refusal(peer, request, error, observed)
+        return _refusal(program, peer, request, error, observed)
     if error.code == ErrorCode.MISSING_REQUIRED_CLIENT_CAPABILITY:
-        return _refusal(peer, request, ExchangeRefused(error, BAD_REQUEST), observed)
+        return _refusal(program, peer, request, ExchangeRefused(error, BAD_REQUEST), observed)
     if isinstance(error, MissingScopes):
         if observed is not None:
             observed.end("refused", error, detail=f"{FORBIDDEN}, needs {' '.join(error.scopes)}")
@@ -598,12 +603,14 @@ def _failure(peer: Peer, request: JsonRpcRequest, error: McpError, observed: Obs
 
 
 def _refusal(
-    peer: Peer, request: JsonRpcRequest, error: ExchangeRefused, observed: ObservedCall | None
+    program: str, peer: Peer, request: JsonRpcRequest, error: ExchangeRefused, observed: ObservedCall | None
 ) -> EncodedReply:
     if observed is not None:
         is_bound = error.setting != ""
         observed.end("refused" if is_bound else "error", error, is_logged=False)
-    log_refusal(error.message, status=error.status, peer=peer, method=request.method, setting=error.setting)
+    log_refusal(
+        error.message, status=error.status, peer=peer, method=request.method, setting=error.setting, program=program
+    )
     return EncodedReply(encode_error(request.id, error), error.status)
 
 

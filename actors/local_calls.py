@@ -16,7 +16,6 @@ from greenroom.supervision import CallTimeout, Shutdown, current_node, start_tas
 from greenroom.supervision.event_bus import bus
 from greenroom.transports.interfaces import Peer
 
-from .call_events import ObservedCall
 from .catalogue import NotFound
 from .context import Context
 from .worker import call_handler
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from greenroom.event_types import Outcome
 
+    from .call_events import ObservedCall
     from .catalogue import Kind
     from .worker_interfaces import WorkerServices
 
@@ -101,6 +101,8 @@ _METHODS: Final[Mapping[Kind, str]] = {
 
 
 def _observe(services: WorkerServices, kind: Kind, name: str) -> ObservedCall:
+    from .call_events import ObservedCall  # noqa: PLC0415 - only a program with a listener loads the events
+
     call = ObservedCall(current_node(), services, "local", _METHODS[kind], {"name": name}, _LOCAL_FACTS.peer, "")
     call.announce({})
     call.wait()

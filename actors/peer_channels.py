@@ -17,6 +17,7 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
 from greenroom.protocol.jsonrpc import JsonRpcError, encode_notification, encode_request
 from greenroom.protocol.methods import PeerSide, missing_capability, unsupported_error
 from greenroom.supervision import CallTimeout, clock, send_after
+from greenroom.supervision.event_bus import bus
 
 from .url_elicitations import ElicitationDone, ExpectElicitations, UrlElicitations
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import JsonRpcResponse
     from greenroom.supervision import Caller, Ref, Timer
 
+    from .call_events import ObservedQuestion
     from .session import SessionProcess
     from .session_calls import SessionCall
-    from .task_process import TaskChannel
+    from .task_channel import TaskChannel
     from .worker_interfaces import Cancellation
 
 
@@ -173,13 +175,14 @@ class NoStream(GreenroomError):
 class PeerQuestion:
     """One open request to the peer."""
 
-    __slots__ = ("ask", "caller", "id", "timer")
+    __slots__ = ("ask", "caller", "id", "observed", "timer")
 
     def __init__(self, id: str, ask: AskPeer, caller: Caller[dict[str, Any]]) -> None:
         """`caller` waits for the answer."""
         self.id = id
         self.ask = ask
         self.caller = caller
+        self.observed: ObservedQuestion | None = None
         self.timer: Timer | None = None
 
     @property
@@ -311,6 +314,11 @@ class SessionQuestions:
         if not session.reply_sink.request(call, body, session.dialect):
             self._take(question.id)
             raise NoStream(f"{ask.method}: the client has no open stream")
+        if bus.listener is not None and ask.task is None:  # the process of a task tells of the task's questions
+            from .call_events import ObservedQuestion  # noqa: PLC0415 - only a program with a listener loads the events
+
+            observed = None if call is None else call.observed
+            question.observed = ObservedQuestion(session.process.node, session.company.program, ask.method, observed)
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, QuestionTimedOut(question.id, ask.timeout))
 
@@ -338,8 +346,12 @@ class SessionQuestions:
                 methods.check_result(question.method, answer.result)
         except McpError as error:
             self._forget_elicitation(question)
+            if question.observed is not None:
+                question.observed.end("error")
             question.caller.fail(error)
         else:
+            if question.observed is not None:
+                question.observed.answered(answer.result)
             if answer.result.get("action") != "accept":
                 self._forget_elicitation(question)
             question.caller.reply(answer.result)
@@ -384,6 +396,8 @@ class SessionQuestions:
     def on_session_end(self) -> None:
         """Stop the timers. The callers get `ProcessExited` from the session's end."""
         for question in self.table:
+            if question.observed is not None:
+                question.observed.end("lost")
             if question.timer is not None:
                 question.timer.cancel()
 
@@ -401,6 +415,8 @@ class SessionQuestions:
         question = self._close(id)
         if question is not None:
             self._forget_elicitation(question)
+            if question.observed is not None:
+                question.observed.end("lost")
         return question
 
     def _forget_elicitation(self, question: PeerQuestion) -> None:

@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from greenroom.protocol.methods import SessionState
+from greenroom.transports.interfaces import short_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from greenroom.transports.interfaces import Peer
 
     from .reply_sinks import ChannelFeed
-
-_SHORT_ID_CHARACTERS: Final = 8
-"""How many characters of an id are shown: enough to tell two sessions apart, too few to guess one."""
 
 _serials: Final = count(1)
 
@@ -56,11 +54,6 @@ class ProcessName(NamedTuple):
 def new_id(kind: str, *, channel: bool = False) -> str:  # noqa: ARG001 - for another `IdFactory` that puts more into an id
     """A new id that cannot be guessed, for a session (with or without a channel) or a task."""
     return f"{kind}_{secrets.token_hex(16)}"
-
-
-def short_id(session_id: str) -> str:
-    """The first characters of a session's id, for logs and reports."""
-    return f"{session_id.removeprefix('mcp_')[:_SHORT_ID_CHARACTERS]}…"
 
 
 def short_task_id(task_id: str) -> str:

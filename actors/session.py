@@ -32,8 +32,8 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.event_bus import bus
 from greenroom.transports.access_log import is_on, log_refusal
+from greenroom.transports.interfaces import short_id
 
-from .call_events import observe_request
 from .catalogue import MissingScopes, reached_entries
 from .extensions import admitted_method
 from .mounted_entries import callable_tool
@@ -47,7 +47,6 @@ from .peer_channels import (
     SessionQuestions,
     TaskQuestionsWithdrawn,
 )
-from .process_names import short_id
 from .server_description import initialize_result, is_disabled
 from .session_calls import CHECK_DEADLINES, CallWorkerLost, SessionCalls
 from .subscriptions import ChangeAnnouncement, Subscriptions
@@ -76,7 +75,7 @@ if TYPE_CHECKING:
     from greenroom.supervision import Caller, ExitReason, Monitor, Ref, Timer
     from greenroom.transports.interfaces import Feed, Peer, SessionReply
 
-    from .call_events import ObservedCall
+    from .call_events import ObservedCall, ObservedSession
     from .company import Company
     from .process_names import SessionInfo
     from .reply_sinks import ReplySink
@@ -137,6 +136,7 @@ class SessionProcess(GenServer):
         """The `quiet` of the request that is being handled."""
         self.observed: ObservedCall | None = None
         """The call of the request that is being handled; None while nothing hears of calls."""
+        self._observed_session: ObservedSession | None = None
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -158,6 +158,8 @@ class SessionProcess(GenServer):
         if self.observed is not None:
             self.observed.end("peer_gone")  # unless it has ended, or is in the table: this process died in its middle
         self.calls.on_session_end("the session has ended", reason)
+        if self._observed_session is not None:
+            self._observed_session.end(reason)
         self.questions.on_session_end()
         self.tasks.on_session_end()
         if self.info.channel is not None:  # streams know which replies they owe, a channel does not
@@ -193,7 +195,13 @@ class SessionProcess(GenServer):
         except TooManyRequests as error:
             if observed is not None:
                 observed.end("refused", error, is_logged=False)
-            log_refusal(error.message, peer=self.facts.peer, setting="max_in_flight", method=request.method)
+            log_refusal(
+                error.message,
+                peer=self.facts.peer,
+                setting="max_in_flight",
+                method=request.method,
+                program=self.company.program,
+            )
             return self.reply_sink.reply_now(request.id, encode_error(request.id, error))
         except McpError as error:
             if observed is not None:
@@ -217,6 +225,8 @@ class SessionProcess(GenServer):
         return self.reply_sink.reply_now(request.id, body)
 
     def _observe(self, request: JsonRpcRequest) -> ObservedCall:
+        from .call_events import observe_request  # noqa: PLC0415 - only a program with a listener loads the events
+
         info = self.info
         return observe_request(
             self.process.node,
@@ -509,6 +519,11 @@ class SessionProcess(GenServer):
         info.state = methods.next_transition(SessionState.NEW, SessionEvent.INITIALIZE).state
         self.state = state
         self._facts = None
+        if bus.listener is not None and self._observed_session is None and info.visible_to_peer:
+            from .call_events import ObservedSession  # noqa: PLC0415 - only a program with a listener loads the events
+
+            version = "" if self.observed is None else self.observed.http_version
+            self._observed_session = ObservedSession(self.process.node, company.program, info, version)
         return answer
 
     def _run_hook(self, call: SessionCall, hook: Callable[..., Any], *args: Any) -> None:

@@ -263,7 +263,7 @@ class FeedWaiter:
 class StreamFeed(FeedWaiter):
     """One reader of a stream."""
 
-    __slots__ = ("__weakref__", "_first_events", "_next", "_reconnect_event", "_stream", "_until")
+    __slots__ = ("__weakref__", "_first_events", "_next", "_reconnect_event", "_stream", "_until", "is_replaced")
 
     def __init__(
         self, stream: SessionStream, after: int, *, ahead: Sequence[FeedEvent] = (), gap: bool = False
@@ -282,6 +282,8 @@ class StreamFeed(FeedWaiter):
         self._first_events: list[FeedEvent] = [FeedEvent(f"{stream.name}:{after}", TRUNCATED)] if gap else list(ahead)
         self._until: int | None = None
         self._reconnect_event: FeedEvent | None = None
+        self.is_replaced = False
+        """Whether another reader has taken the stream."""
 
     @property
     def name(self) -> str:
@@ -327,6 +329,7 @@ class StreamFeed(FeedWaiter):
         stream = self._stream
         if self._until is None:
             if retry is None:
+                self.is_replaced = True
                 self._until = self._next - 1
                 self._first_events.clear()
             else:

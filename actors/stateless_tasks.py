@@ -264,7 +264,7 @@ async def _create(  # noqa: PLR0913, PLR0917 - what a task has
             owner, method=request.method, name=tool.name, session_id="", ttl=None, era="stateless"
         )
     except TooManyTasks as error:
-        log_refusal(error.message, peer=facts.peer, setting="max_tasks", method=request.method)
+        log_refusal(error.message, peer=facts.peer, setting="max_tasks", method=request.method, program=company.program)
         raise
     spec = TaskSpec(None, 0, request, facts, tool.task_timeout, wanted_task=False, running=running, creator=creator)
     return await company.tasks.create(record, spec)

@@ -8,19 +8,12 @@ gone; the record outlives it. If it dies earlier, for any reason, `on_exit` reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.input_required import (
-    QUESTION_METHODS,
-    check_key,
-    missing_capability_error,
-    required_capabilities,
-)
-from greenroom.protocol.jsonrpc import encode, encode_notification, encode_result
+from greenroom.protocol.errors import ErrorCode, McpError
+from greenroom.protocol.jsonrpc import encode_notification, encode_result
 from greenroom.supervision import (
     NORMAL,
     SHUTDOWN,
@@ -31,7 +24,6 @@ from greenroom.supervision import (
     Exit,
     GenServer,
     NoReply,
-    ProcessExited,
     Reject,
     Shutdown,
     Stop,
@@ -42,19 +34,20 @@ from greenroom.supervision import (
     send_after,
 )
 from greenroom.supervision.event_bus import bus
+from greenroom.transports.access_log import is_on
 
-from .call_events import ObservedCall, is_observed, task_created, task_ended
-from .peer_channels import (
-    MAX_QUEUED_MESSAGES,
-    AskPeer,
-    NoStream,
-    PeerNotification,
-    TaskQuestionsWithdrawn,
-    ask_session,
-    capability_error,
-)
+from .peer_channels import NoStream, PeerNotification, TaskQuestionsWithdrawn
 from .process_names import short_task_id
 from .session_calls import CANCELLED, TIMED_OUT
+from .task_channel import (
+    PeerAnswer,
+    QuestionRoute,
+    QuestionSettled,
+    RouteRequest,
+    TaskChannel,
+    TaskQuestion,
+    TaskQuestionTimeout,
+)
 from .task_record import (
     AwaitTask,
     CancelTask,
@@ -66,11 +59,8 @@ from .task_record import (
     cancel_outcome,
     crash_outcome,
     error_outcome,
-    input_request,
     reply_outcome,
-    session_params,
     task_created_result,
-    with_related_task,
 )
 from .worker_interfaces import Cancellation, Job, JobError, JobReply, end_worker, run_job
 
@@ -80,9 +70,9 @@ if TYPE_CHECKING:
     from greenroom.event_types import Outcome
     from greenroom.supervision import Caller, ExitReason, Monitor, Pid, Ref, Timer
 
+    from .call_events import ObservedCall
     from .company import Company
     from .task_record import TaskRecord, TaskSpec
-    from .worker_interfaces import SessionFacts
 
 _START_WORK, _TIMEOUT_OVER, _LIFETIME_OVER, _RETRY_ORIGIN = object(), object(), object(), object()
 STOPPED = "The server stopped, or the task's process died, before the task had ended"
@@ -147,7 +137,9 @@ class TaskProcess(GenServer):
                 spec.session.send(JobError(spec.key, refusal))
             return Stop(NORMAL)
         if bus.listener is not None:
-            task_created(self._company, self.record)
+            from .call_events import emit_task_created  # noqa: PLC0415 - only a program with a listener loads the events
+
+            emit_task_created(self._company, self.record)
         self._set_timer(self._company.settings.task_lifetime, _LIFETIME_OVER)
         if self._origin is not None:
             self._watch(self._origin)
@@ -168,7 +160,7 @@ class TaskProcess(GenServer):
     async def _start_job(self, spec: TaskSpec) -> Stop | None:
         """Start a worker, or take over the one that runs. A monitor reports its end, even if it dies before its first step."""
         company = self._company
-        if is_observed():
+        if bus.listener is not None or is_on():
             self._observed = self._observe(spec)
         if spec.running is not None:
             self.cancelled = spec.running.cancelled
@@ -206,6 +198,8 @@ class TaskProcess(GenServer):
         return None
 
     def _observe(self, spec: TaskSpec) -> ObservedCall:
+        from .call_events import ObservedCall  # noqa: PLC0415 - only a program with a listener loads the events
+
         request, facts = spec.request, spec.facts
         call = ObservedCall(
             self.process.node,
@@ -259,7 +253,7 @@ class TaskProcess(GenServer):
         self._on_route_request(request, caller)
         return NoReply()
 
-    def handle_info(self, message: Any) -> Any:  # noqa: PLR0912 - one line for each message there is
+    def handle_info(self, message: Any) -> Any:
         """Handle the messages of workers, sessions, the program and timers."""
         match message:
             case JobReply(body=body, outcome=outcome):
@@ -282,10 +276,8 @@ class TaskProcess(GenServer):
             case StopAwaitingTask(pid, key):
                 self._waiters = [each for each in self._waiters if (each.pid, each.key) != (pid, key)]
                 self._update_route()
-            case QuestionSettled(number):
-                self._stop_timer(TaskQuestionTimeout(number))
-                if self._questions.pop(number, None) is not None:
-                    self._note_questions()
+            case QuestionSettled():
+                self._on_question_settled(message)
             case TaskQuestionTimeout(number):
                 self._on_question_timeout(number)
             case TaskUpdate(message=text):
@@ -332,7 +324,9 @@ class TaskProcess(GenServer):
         if self._observed is not None:
             self._observed.end(outcome, error)
         if bus.listener is not None:
-            task_ended(self._company, self.record)
+            from .call_events import emit_task_ended  # noqa: PLC0415 - only a program with a listener loads the events
+
+            emit_task_ended(self._company, self.record)
 
     def _stop_if_done(self) -> Stop | None:
         return Stop(NORMAL) if self.record.terminal and self._worker is None else None
@@ -434,6 +428,18 @@ class TaskProcess(GenServer):
             question.caller.fail(CallTimeout(asked.timeout or 0.0, "the client", f"answer {asked.method}"))
             question.caller = None
 
+    def _on_question_settled(self, settled: QuestionSettled) -> None:
+        self._stop_timer(TaskQuestionTimeout(settled.number))
+        question = self._questions.pop(settled.number, None)
+        if question is None:
+            return
+        if question.observed is not None:
+            if settled.answer is None:
+                question.observed.end("lost")
+            else:
+                question.observed.answered(settled.answer)
+        self._note_questions()
+
     def _note_questions(self) -> None:
         """Write the open questions into the record."""
         if self.record.terminal:
@@ -496,6 +502,11 @@ class TaskProcess(GenServer):
         question, failed = self._questions.get(need.number), need.failed
         if question is None:
             question = self._questions[need.number] = TaskQuestion(need)
+            if bus.listener is not None:
+                from .call_events import ObservedQuestion  # noqa: PLC0415 - only a program with a listener loads the events
+
+                program, node = self._company.program, self.process.node
+                question.observed = ObservedQuestion(node, program, need.method, self._observed)
             self._note_questions()
         if question.answer is not None:
             caller.reply(PeerAnswer(question.answer))
@@ -523,6 +534,8 @@ class TaskProcess(GenServer):
         """Cancel the open questions."""
         asked: dict[Pid | None, Ref[Any]] = {}
         for question in self._questions.values():
+            if question.observed is not None:
+                question.observed.end("lost")
             if question.caller is not None:
                 question.caller.fail(NoStream("the task is over"))
             elif question.session is not None:
@@ -532,161 +545,9 @@ class TaskProcess(GenServer):
         self._questions.clear()
 
 
-# --- The peer channel of a task: it lasts as long as the task, whichever of its owner's sessions listens.
-# It belongs to the worker; the task's process points it to a session. Every message names the task. A question sets the
-# status to `input_required` and goes to a session of the owner that can be reached: one that waits for the result, or the
-# origin. If that session ends without an answer, the question is asked again through another one.
-
-
-class QuestionRoute(NamedTuple):
-    """A session, and the call in it that waits for the task's result; None for no call."""
-
-    session: Ref[Any]
-    key: int | None
-
-
-class RouteRequest(NamedTuple):
-    """A question that needs a route. The reply is a `QuestionRoute`, or a `PeerAnswer` if that comes first."""
-
-    number: int
-    """The question's number: a task never uses one twice."""
-    input_key: str
-    """Its key in the record: neither."""
-    method: str
-    request: bytes
-    """Its method and params, as they stand in the record."""
-    timeout: float | None
-    failed: QuestionRoute | None = None
-    """The route on which it could not be asked."""
-
-
-class PeerAnswer(NamedTuple):
-    """The peer's answer, which came by `tasks/update`."""
-
-    result: dict[str, Any]
-
-
-@dataclass(slots=True)
-class TaskQuestion:
-    """A question that is not settled. Its asker waits here (`caller`), or has asked a session."""
-
-    asked: RouteRequest
-    caller: Caller[Any] | None = None
-    session: Ref[Any] | None = None
-    answer: dict[str, Any] | None = None
-    """The answer that came while a session had the question."""
-
-
-class TaskQuestionTimeout(NamedTuple):
-    """The peer has not answered the question that it was shown."""
-
-    number: int
-
-
-class QuestionSettled(NamedTuple):
-    """The question has ended, and needs no route."""
-
-    number: int
-
-
 class CreatedTask(NamedTuple):
     """A task whose record is safe, and the peer channel of its worker."""
 
     record: TaskRecord
     peer_channel: TaskChannel | None
     observed: ObservedCall | None = None
-
-
-_NUMBERED: Final = "question-"
-
-
-class TaskChannel:
-    """The peer channel of one task."""
-
-    __slots__ = ("_cancelled", "_count", "_facts", "_id", "_keys", "_mute", "_task_process", "queued", "route")
-
-    def __init__(self, task_process: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
-        """Messages after the end of the task reach no peer. In the stateless era, a task has questions and a status, and no messages."""
-        self._mute = facts.dialect.is_stateless
-        self._count = 0
-        self._keys: set[str] = set()
-        self._task_process = task_process
-        self._id = id
-        self._facts = facts
-        self._cancelled = cancelled
-        self.route: QuestionRoute | None = None
-        """The route of messages. The task's process sets it."""
-        self.queued = 0
-        """How many messages wait for a session, which counts them down."""
-
-    def emit(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Send a notification. False when the peer will not get it."""
-        return self._notify(encode_notification(method, with_related_task(params, self._id)))
-
-    def log(self, level: str, data: Any, logger: str | None) -> bool:
-        """Send a log message, unless the session's level is higher."""
-        params: dict[str, Any] = {"level": level, "data": data}
-        if logger is not None:
-            params["logger"] = logger
-        return self._notify(encode_notification("notifications/message", with_related_task(params, self._id)), level)
-
-    def touch(self, ahead: float = 0.0) -> None:
-        """No-op: a task may be silent."""
-
-    async def ask(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        timeout: float | None,
-        key: str | None = None,
-    ) -> dict[str, Any]:
-        """Ask the peer. The timeout starts when the question is sent or shown: a peer that polls has to come by first.
-
-        The first question with a `key` has it in the record; a later one gets another, since a task uses no key twice.
-        """
-        self._check(method, params)
-        self._count += 1
-        number, input_key = self._count, f"{_NUMBERED}{self._count}"
-        if key is not None and check_key(key) not in self._keys and not key.startswith(_NUMBERED):
-            self._keys.add(key)
-            input_key = key
-        need = RouteRequest(number, input_key, method, encode(input_request(method, params)), timeout)
-        params = session_params(params, self._id)
-        try:
-            while True:
-                found = await self._task_process.within(None).ask(need)
-                if isinstance(found, PeerAnswer):
-                    return found.result
-                try:
-                    return await ask_session(
-                        found.session, AskPeer(found.key, method, params, timeout, self._id, number)
-                    )
-                except (NoStream, ProcessExited):
-                    need = need._replace(failed=found)
-        finally:
-            self._task_process.send(QuestionSettled(number))
-
-    def _check(self, method: str, params: Mapping[str, Any]) -> None:
-        """Refuse a question that the peer must not be asked."""
-        facts = self._facts
-        if facts.dialect.is_stateless:
-            if method not in QUESTION_METHODS:
-                raise LocalProtocolError(f"{method} cannot be asked: only {', '.join(sorted(QUESTION_METHODS))}")
-            needed = required_capabilities(method, params, facts.client_capabilities)
-            if needed is not None:
-                raise missing_capability_error(needed, method)
-        elif (refused := capability_error(method, params, facts.version, facts.client_capabilities)) is not None:
-            raise refused
-
-    def interrupt_stream(self, retry: float | None) -> bool:  # noqa: ARG002 - no peer waits for its answer
-        """False: a task has no stream of its own."""
-        return False
-
-    def _notify(self, body: bytes, level: str | None = None) -> bool:
-        route = self.route
-        if self._mute or route is None or self._cancelled or self.queued >= MAX_QUEUED_MESSAGES:
-            return False
-        if not route.session.send(PeerNotification(route.key, body, level, self)):
-            return False
-        self.queued += 1
-        return True

@@ -482,7 +482,13 @@ class TaskCalls:
                 owner, method=request.method, name=tool.name, session_id=session.info.id, ttl=ttl
             )
         except TooManyTasks as error:
-            log_refusal(error.message, peer=session.facts.peer, setting="max_tasks", method=request.method)
+            log_refusal(
+                error.message,
+                peer=session.facts.peer,
+                setting="max_tasks",
+                method=request.method,
+                program=company.program,
+            )
             session.calls.fail(call.key, error, "refused")
             return True
         call.task = record.id

@@ -15,7 +15,9 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from greenroom.protocol.methods import METHODS
 from greenroom.supervision import clock, visible
+from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -76,6 +78,8 @@ def log_call(ended: CallEnded) -> None:
     if ended.task:
         data["task"] = ended.task
         what = f"{what} as task {ended.task}"
+    if bus.tracer is not None and (ids := bus.tracer.ids_of(ended.call)) is not None:
+        data["trace_id"], data["span_id"] = ids
     source, revision = _source_text(data), ended.revision or "no revision"
     _write(f"{what}: {data['outcome']}, {milliseconds:.1f} ms, {source}, {revision}", data)
 
@@ -98,6 +102,26 @@ def name_in(params: Mapping[str, Any]) -> str:
 
 
 # --- refusals
+
+
+_STATUS_KINDS: Final[Mapping[int | None, str]] = {
+    None: "bad_message",
+    400: "bad_request",
+    401: "not_authenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    408: "too_slow",
+    413: "too_large",
+    414: "too_large",
+    415: "media_type",
+    429: "too_many_failures",
+    431: "too_large",
+    503: "busy",
+}
+_KNOWN_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", *METHODS})
+"""Of HTTP and of the protocol: a peer may make up others."""
 
 
 class _RefusalCounts:
@@ -123,11 +147,26 @@ def log_refusal(  # noqa: PLR0913 - what a line says
     path: str = "",
     seen: str | None = None,
     setting: str = "",
+    program: str = "",
 ) -> None:
-    """Log a refusal. `seen` is the peer's refused value, and `setting` the setting that would allow it.
+    """Log a refusal, and emit `RequestRefused`. `seen` is the peer's refused value, and `setting` the setting that would allow it.
 
     `why` is logged as it is. Its first word, with `status` and `setting`, is the kind, so `why` must begin with a word of this program.
     """
+    if bus.listener is not None:
+        from greenroom.event_types import RequestRefused  # noqa: PLC0415 - only a program with a listener loads the events
+
+        bus.listener(
+            RequestRefused(
+                program=program,
+                kind=setting or _STATUS_KINDS.get(status, "refused"),
+                status=status,
+                setting=setting,
+                method=method if method in _KNOWN_METHODS else "",
+                transport="http" if peer is None else peer.transport,
+                principal_kind="anonymous" if peer is None else principal_kind(peer.principal),
+            )
+        )
     if not is_on():
         return
     loop = asyncio.get_running_loop()

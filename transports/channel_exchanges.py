@@ -109,7 +109,13 @@ class ChannelExchanges:
     def refusal(self, request: JsonRpcRequest, limit: int) -> bytes:
         """The error for one request too many, which is logged."""
         why = f"Too many requests at once: at most {limit} may be in flight"
-        log_refusal(why, peer=self._peer, setting="max_in_flight", method=request.method)
+        log_refusal(
+            why,
+            peer=self._peer,
+            setting="max_in_flight",
+            method=request.method,
+            program=self._router.program,
+        )
         return encode_error(request.id, McpError(ErrorCode.INTERNAL_ERROR, why, not_executed("too_many_requests")))
 
     def cancel(self, request_id: RequestId) -> bool:

@@ -18,7 +18,7 @@ import math
 import secrets
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec.structs import force_setattr
 
@@ -79,6 +79,16 @@ _LONGEST_LENGTH: Final = 18  # digits: a longer Content-Length exceeds every lim
 
 class Responder(Protocol):
     """How the engine sends a response: one `reply`, or `stream_start`, any number of `stream_chunk`, and `stream_end`."""
+
+    @property
+    def http_version(self) -> str:
+        """The version of HTTP, such as "1.1"."""
+        ...
+
+    @property
+    def around(self) -> dict[str, str] | None:
+        """The trace context of the application in which the endpoint is mounted, if it traces its requests."""
+        ...
 
     async def reply(self, status: int, headers: Headers, body: bytes) -> None:
         """Send the whole response."""
@@ -214,6 +224,7 @@ class HttpEngine:
                 path=path,
                 seen=refusal.seen,
                 setting=refusal.setting,
+                program=self._router.program,
             )
             await http_request.reply(refusal.status, (*refusal.headers, *known), _fitting(http_request, refusal.body))
         except checks.PeerGone:
@@ -314,8 +325,11 @@ class HttpEngine:
 
     async def _post(self, http_request: HttpRequest, body: Body) -> None:
         accepted = self._check_post(http_request)
+        data = await self._read(http_request, body)
+        if bus.detail_listener is not None:
+            self._emit_frames("in", (data,), http_request)
         try:
-            message = parse(await self._read(http_request, body), self._limits)
+            message = parse(data, self._limits)
         except RemoteProtocolError as error:
             await self._report_broken_answer(http_request, error)
             raise HttpRequestRefused(
@@ -323,8 +337,9 @@ class HttpEngine:
             ) from None
         if type(message) is JsonRpcRequest:
             if bus.listener is not None:
-                version = getattr(http_request.responder, "http_version", "")
-                force_setattr(message, "carried", CarriedByHttp(trace_context(http_request.headers), version))
+                responder = http_request.responder
+                trace = responder.around or trace_context(http_request.headers)
+                force_setattr(message, "carried", CarriedByHttp(trace, responder.http_version))
             if self._is_exchange(http_request, message):
                 await self._exchange(http_request, message, accepted)
             else:
@@ -348,6 +363,12 @@ class HttpEngine:
             except ProcessExited:
                 raise invalid_request(404, "Unknown Mcp-Session-Id") from None
         await http_request.reply(204 if self.config.plain else 202, ())
+
+    def _emit_frames(self, direction: Literal["in", "out"], bodies: Iterable[bytes], http_request: HttpRequest) -> None:
+        from .wire_events import emit_frames  # noqa: PLC0415 - only a program with a listener loads the events
+
+        session_id = http_request.headers.get(checks.SESSION_HEADER, "")
+        emit_frames(direction, bodies, self._router.program, http_request.peer.transport, session_id)
 
     def _check_notification(self, http_request: HttpRequest, message: JsonRpcNotification) -> None:
         """Refuse a notification of the stateless era whose headers differ from it. They may be missing: the revision requires none."""
@@ -403,7 +424,9 @@ class HttpEngine:
                     listening.finish()
             try:
                 silent = quiet_for >= self._quiet_after
-                await self._stream(http_request, result, None, request.id, silent=silent, until_eof=True)
+                await self._stream(
+                    http_request, result, None, request.id, silent=silent, until_eof=True, is_listen=is_listen
+                )
             finally:
                 if listening is not None:
                     self._listening.discard(listening)
@@ -527,6 +550,8 @@ class HttpEngine:
             else:
                 await http_request.reply(202, headers)
             return
+        if bus.detail_listener is not None:
+            self._emit_frames("out", (answer.body,), http_request)
         if answer.needs:
             await checks.refuse_for_scopes(http_request, self._authenticator, answer, self._instance)
             return
@@ -583,7 +608,7 @@ class HttpEngine:
 
     # --- streams
 
-    async def _stream(
+    async def _stream(  # noqa: PLR0913 - what a stream has
         self,
         http_request: HttpRequest,
         feed: Feed,
@@ -592,6 +617,7 @@ class HttpEngine:
         *,
         silent: bool = False,
         until_eof: bool = False,
+        is_listen: bool = False,
     ) -> None:
         """Send a feed's events until it ends. `id` is the request that it has to answer, if any; `silent` sends a comment first.
 
@@ -601,7 +627,11 @@ class HttpEngine:
         answered = id is None
         pulse = self.config.heartbeat if answered else self._heartbeat
         wait = Interruption()
-        sending = True
+        sending, observed = True, None
+        if bus.listener is not None:
+            from .wire_events import observe_stream  # noqa: PLC0415 - only a program with a listener loads the events
+
+            observed = observe_stream(self._router.program, session, is_general=answered, is_listen=is_listen)
         try:
             http_request.has_replied = True
             await responder.stream_start(
@@ -618,6 +648,10 @@ class HttpEngine:
                     sending = True
                     if events is None:
                         break
+                    if observed is not None:
+                        observed.note_send()
+                    if bus.detail_listener is not None:
+                        self._emit_frames("out", [event.data for event in events], http_request)
                     for piece in checks.encode_events(events, retry) if events else (checks.KEEP_ALIVE,):
                         if not await responder.stream_chunk(piece):
                             return
@@ -634,6 +668,9 @@ class HttpEngine:
                 await responder.stream_chunk(checks.encode_event(FeedEvent("", encode_error(id, lost))))
         finally:
             self._interruptible_calls.discard(wait)
+            if observed is not None:
+                too_slow = sending and observed.since_send >= self.config.write_timeout
+                observed.end(is_evicted=too_slow or getattr(feed, "is_replaced", False))
             feed.leave()
         await responder.stream_end()
 

@@ -7,7 +7,7 @@ continues, or nothing. A feed ends by itself when its session dies, for any reas
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.supervision import ProcessExited
 
@@ -150,6 +150,11 @@ class SessionRouter(Protocol):
         ...
 
     @property
+    def program(self) -> str:
+        """The server's name in events."""
+        ...
+
+    @property
     def process_name(self) -> Hashable:
         """The name of the process whose end is the end of the server."""
         ...
@@ -230,3 +235,12 @@ class PublicDocuments(Protocol):
     async def respond(self, method: str, path: str, headers: Mapping[str, str], peer: Peer) -> HttpRefusal:
         """The response, whatever the method. `path` includes the query."""
         ...
+
+
+_SHOWN_CHARACTERS: Final = 8
+"""How many characters of an id are shown: enough to tell two sessions apart, too few to guess one."""
+
+
+def short_id(session_id: str) -> str:
+    """The first characters of a session's id, which is a secret, for logs, reports and events; empty for no session."""
+    return f"{session_id.removeprefix('mcp_')[:_SHOWN_CHARACTERS]}…" if session_id else ""

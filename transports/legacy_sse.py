@@ -23,6 +23,7 @@ from greenroom.protocol.jsonrpc import (
     parse,
 )
 from greenroom.supervision import ProcessExited
+from greenroom.supervision.event_bus import bus
 
 from . import http_request as checks
 from .http_request import JSON_HEADERS, STREAM_HEADERS, HttpRequest, HttpRequestRefused, Interruption, invalid_request
@@ -88,12 +89,19 @@ class LegacySse:
         except McpError as error:
             raise HttpRequestRefused(503, JSON_HEADERS, encode_error(None, error), why=error.message) from None
         responder = http_request.responder
+        observed = None
+        if bus.listener is not None:
+            from .wire_events import ObservedStream  # noqa: PLC0415 - only a program with a listener loads the events
+
+            observed = ObservedStream(self._router.program, "session", session.id)
         try:
             http_request.has_replied = True
             await responder.stream_start(200, (*STREAM_HEADERS, *self._instance, *http_request.cors))
             if await responder.stream_chunk(sse.encode_event("", self._endpoint(session), "endpoint")):
                 await self._forward(session, responder)
         finally:
+            if observed is not None:
+                observed.end(is_evicted=False)
             with contextlib.suppress(ProcessExited):
                 await session.end()
         await responder.stream_end()

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from greenroom.protocol.envelope import is_enveloped
 from greenroom.protocol.errors import ErrorCode, McpError, PeerError, RemoteProtocolError
@@ -30,6 +30,7 @@ from greenroom.protocol.jsonrpc import (
     without_null_id,
 )
 from greenroom.supervision import ProcessExited, Wakeup, current_node, kill, spawn, tracebacks, wait_down
+from greenroom.supervision.event_bus import bus
 
 from .access_log import log_refusal
 from .channel_exchanges import ChannelExchanges
@@ -63,8 +64,8 @@ class SessionChannel:
         self._limits = MessageLimits.of_size(limit)
         self._router = router
         self._peer = peer
-        self._send = send
-        self._exchanges = ChannelExchanges(router, peer, send)
+        self._send = self._observed(send)
+        self._exchanges = ChannelExchanges(router, peer, self._send)
         self._has_exchanged = False
         """Whether the peer has named its revision in a message, so that others may concern its exchanges."""
         self._session: SessionHandle | None = None
@@ -74,6 +75,20 @@ class SessionChannel:
         """The ids of unanswered requests; an id that is used twice is listed twice."""
         self._settled = asyncio.Event()
         self._settled.set()
+
+    def _observed(self, send: Send) -> Send:
+        def sent(lines: Sequence[bytes]) -> Awaitable[None]:
+            if bus.detail_listener is not None:
+                self._emit_frames("out", lines)
+            return send(lines)
+
+        return sent
+
+    def _emit_frames(self, direction: Literal["in", "out"], lines: Sequence[bytes]) -> None:
+        from .wire_events import emit_frames  # noqa: PLC0415 - only a program with a listener loads the events
+
+        session_id = "" if self._session is None else self._session.id
+        emit_frames(direction, lines, self._router.program, self._peer.transport, session_id)
 
     @property
     def session(self) -> SessionHandle | None:
@@ -89,6 +104,8 @@ class SessionChannel:
 
     async def receive(self, line: bytes) -> None:
         """Process one line: a message, or invalid input."""
+        if bus.detail_listener is not None:
+            self._emit_frames("in", (line,))
         try:
             message = parse(line, self._limits)
         except RemoteProtocolError as error:
@@ -117,7 +134,7 @@ class SessionChannel:
 
     async def refuse(self, error: RemoteProtocolError) -> None:
         """Report an invalid message to the peer."""
-        log_refusal(error.message, peer=self._peer)
+        log_refusal(error.message, peer=self._peer, program=self._router.program)
         line = encode_error(error.id, error)
         # A line that cannot be read is of no era: it gets the answer of the only one that the peer has spoken.
         await self._send((without_null_id(line) if self._has_exchanged and self._session is None else line,))

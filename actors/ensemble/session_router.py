@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from greenroom.actors.process_names import short_id
 from greenroom.actors.subscriptions import announce_gap, announce_list_changed, announce_resource_updated
 from greenroom.actors.tasks import NO_TASK
 from greenroom.actors.url_elicitations import ElicitationDone, find_eliciting_session
@@ -50,7 +49,7 @@ from greenroom.supervision import (
     whereis,
 )
 from greenroom.supervision.cluster.flow_control import answer_in_task
-from greenroom.transports.interfaces import EncodedReply, FeedEvent, RequestNotDelivered
+from greenroom.transports.interfaces import EncodedReply, FeedEvent, RequestNotDelivered, short_id
 
 from .routed_ids import RoutedIds
 
@@ -84,6 +83,11 @@ class EnsembleRouter:
     def max_in_flight(self) -> int:
         """How many requests of one peer may be in flight at once."""
         return self._company.max_in_flight
+
+    @property
+    def program(self) -> str:
+        """The server's name in events."""
+        return self._company.program
 
     @property
     def process_name(self) -> ProcessName:

@@ -17,7 +17,7 @@ from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor, ensure_ch
 from greenroom.actors.process_names import ProcessName
 from greenroom.actors.server_questions import unread_question
 from greenroom.actors.worker_interfaces import EncodedResult, JobError, JobReply, RemoteCrash
-from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled
+from greenroom.protocol.errors import ErrorCode, McpError, RequestCancelled, ToolError
 from greenroom.protocol.input_required import InputRequired, RecordedAnswer, RecordedAnswers
 from greenroom.supervision import (
     TEMPORARY,
@@ -113,6 +113,8 @@ class Pools:
         outcome = await self._submit(pool, call)
         crash = None if outcome.crash is None else _raised(*outcome.crash)
         if outcome.why is not None:
+            if job.observed is not None:
+                job.observed.blame(outcome.cause)
             raise error_of_loss(job, outcome.why) from crash
         if outcome.asks is not None:
             raise _required(*outcome.asks)
@@ -135,14 +137,12 @@ class Pools:
                     await count_children(self._name("pool_supervisor", pool))
             except ProcessExited as error:
                 if error.reason != UNUSED:
-                    raise error_of_loss(
-                        job, f"the scheduler of its pool has ended ({why_lost(error.reason)})"
-                    ) from error
+                    raise _scheduler_lost(job, error) from error
             scheduler = await self.scheduler(pool)  # the former scheduler has not started this call
             try:
                 return await scheduler.within(None).call(PoolScheduler.submit, call)
             except ProcessExited as error:
-                raise error_of_loss(job, f"the scheduler of its pool has ended ({why_lost(error.reason)})") from error
+                raise _scheduler_lost(job, error) from error
         except BaseException as error:
             if not isinstance(error, RequestCancelled):
                 scheduler.cast(PoolScheduler.drop, call)
@@ -201,6 +201,12 @@ class Pools:
         for pool in {entry.handler.pool: None for entry in self.isolated()}:
             if pool is not None and pool.warm:
                 await self.scheduler(pool)
+
+
+def _scheduler_lost(job: Job, error: ProcessExited) -> ToolError | McpError:
+    if job.observed is not None:
+        job.observed.blame("process_ended")
+    return error_of_loss(job, f"the scheduler of its pool has ended ({why_lost(error.reason)})")
 
 
 def _required(questions: list[Any], state: Any, recorded: list[Any] | None) -> InputRequired:

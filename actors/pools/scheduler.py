@@ -132,8 +132,8 @@ class PoolScheduler(GenServer):
             displaced = self._waiting.displace(call.principal, more=0)
             if displaced is None:
                 self._waiting.remove(call)
-                return CallOutcome(why=why)
-            displaced.settle(CallOutcome(why=why))
+                return CallOutcome(why=why, cause="refused")
+            displaced.settle(CallOutcome(why=why, cause="refused"))
         return later()  # type: ignore[no-any-return]
 
     def cancel(self, call: RemoteCall, why: str) -> None:

@@ -43,6 +43,7 @@ from greenroom.supervision import (
 from greenroom.supervision.cluster import Peers
 from greenroom.supervision.cluster.flow_control import Credit
 from greenroom.supervision.cluster.framing import LARGEST
+from greenroom.supervision.event_bus import continue_trace
 
 from . import remote_call as protocol
 from .handler_spec import NOT_LOADED, NotLoaded, become_worker, load_catalogue
@@ -235,6 +236,8 @@ class WorkerMain(GenServer):
         try:
             catalogue_ref = self._catalogues.get(spec_number) or await self._catalogue_of(spec_number)
             payload = payload_from_bytes(data)
+            if payload.carried is not None:
+                continue_trace(*payload.carried)
             seen: Any = SessionSnapshot(payload, facts)
             session: Any = call
             services = _WorkerServices(self, catalogue_ref, call.number)
@@ -287,7 +290,11 @@ class WorkerMain(GenServer):
     async def _send_in_parts(self, call: int, outcome: CallOutcome, body: bytes) -> None:
         if len(body) > LARGEST:
             self._send_outcome(
-                call, CallOutcome(why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}")
+                call,
+                CallOutcome(
+                    why=f"its result has {len(body) // _MIB} MiB, and may have {LARGEST // _MIB}",
+                    cause="worker_crashed",
+                ),
             )
             return
         for sent, start in enumerate(range(0, len(body), protocol.PIECE), start=1):
@@ -306,9 +313,11 @@ class WorkerMain(GenServer):
         crash = None if error is None else _crash_report(error)
         if error is not None and self._is_limit(error) and self.memory is not None:
             limit = f"{self.memory // _MIB} MiB"
-            return CallOutcome(why=f"it needed more than the {limit} of memory that its process may have", worn=True)
+            why = f"it needed more than the {limit} of memory that its process may have"
+            return CallOutcome(why=why, worn=True, cause="worker_crashed")
         if isinstance(error, NotLoaded):
-            return CallOutcome(why=str(error) if self.settings.expose_errors else NOT_LOADED, crash=crash)
+            why = str(error) if self.settings.expose_errors else NOT_LOADED
+            return CallOutcome(why=why, crash=crash, cause="worker_crashed")
         ending = call.ending
         if ending is None and error is not None and call.job is not None:
             ending = crash_reply(call.job, error)
@@ -320,7 +329,7 @@ class WorkerMain(GenServer):
             case JobAsks(required=required):
                 return CallOutcome(asks=_asks(required))
             case None:
-                return CallOutcome(why=f"its worker ended it ({reason})", crash=crash)
+                return CallOutcome(why=f"its worker ended it ({reason})", crash=crash, cause="worker_crashed")
 
     def _limit_processor(self, *, off: bool = False) -> None:
         """Set the limit of processor time for the next call. It counts from the start of the process, so it is moved on before each call."""

@@ -35,6 +35,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster import NodeFailed, NodeLost, NothingFits, ProcessEnding, RemoteError
 from greenroom.supervision.cluster.node_records import EXIT_MEMORY
+from greenroom.supervision.event_bus import bus
 
 from . import remote_call as protocol
 from .pool_options import MIB
@@ -118,6 +119,10 @@ class WorkerProxy(GenServer):
         try:
             worker_process = self._worker_process = await self._provider.open(self._pool)
             gone = self._gone = _watch_process(worker_process)
+            if bus.listener is not None:
+                from .pool_events import observe_worker  # noqa: PLC0415 - only a program with a listener loads the events
+
+                observe_worker(self._settings["name"], self._pool, worker_process)
             self._worker_main = await worker_process.start_main(self.ref(), self._settings, self._specs)
             locks = worker_process.locks if await self._worker_main.within(None).call(WorkerMain.takes_ahead) else None
         except Exception as error:  # noqa: BLE001 - the callers get the reason, whatever it is
@@ -140,6 +145,8 @@ class WorkerProxy(GenServer):
         if call.proxy != self.pid or call.number != number_here:
             return
         self._calls.append((call.number, call))
+        if self._front() is call:
+            call.note_start()
         number = call.entry.handler.number
         if number not in self._known:
             self._known.add(number)
@@ -256,8 +263,11 @@ class WorkerProxy(GenServer):
 
     def _done(self, call: RemoteCall, outcome: CallOutcome) -> None:
         self._settle(call, outcome)
-        if self._front() is None:
+        following = self._front()
+        if following is None:
             self._worker_process.busy(False)  # noqa: FBT003 - a switch
+        else:
+            following.note_start()
         most = self._pool.max_calls
         self._scheduler.send(
             WorkerReady(self.pid, call, worn=outcome.worn or (most is not None and call.number >= most))

@@ -158,7 +158,7 @@ class FakeSessionRouter:
         self.sessions: dict[str, FakeSession] = {}
         self.exchanged: list[JsonRpcRequest] = []
         self.max_in_flight = 256
-        self.process_name = "fake"
+        self.process_name = self.program = "fake"
         self.singles: list[tuple[JsonRpcRequest, str]] = []
         self.looked_for: list[tuple[str, Peer]] = []
 

@@ -141,7 +141,7 @@ class FakeSessionRouter:
         self.full = False
         self.broken = False
         self.max_in_flight = max_in_flight
-        self.process_name = "fake"
+        self.process_name = self.program = "fake"
         self.exchanged: list[JsonRpcRequest] = []
         self.held: dict[str | int, asyncio.Future[bytes]] = {}
         self.cancelled: list[str | int] = []
