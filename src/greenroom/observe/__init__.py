@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from .admin_settings import Admin as Admin
     from .open_telemetry import OpenTelemetry as OpenTelemetry
+    from .prometheus_metrics import PrometheusMetrics as PrometheusMetrics
+    from .prometheus_metrics import WorkerMetrics as WorkerMetrics
 
 # Each module, and the names that the package exports from it: `python -m tests.house --write` makes the table from the imports above.
 _HOMES: Final[dict[str, str]] = {
@@ -55,6 +57,7 @@ _HOMES: Final[dict[str, str]] = {
     "TaskEnded UpstreamChanged",
     "greenroom.observe.admin_settings": "Admin",
     "greenroom.observe.open_telemetry": "OpenTelemetry",
+    "greenroom.observe.prometheus_metrics": "PrometheusMetrics WorkerMetrics",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
