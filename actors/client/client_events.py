@@ -287,8 +287,8 @@ class ClientSession:
                 )
             )
 
-    def close(self, cause: BaseException | None, *, is_failure: bool) -> None:
-        """Announce that it is over."""
+    def close(self, cause: BaseException | None) -> None:
+        """Announce that it is over; without a cause, because this program closes it."""
         if bus.listener is not None:
             line = self._line
             bus.listener(
@@ -302,7 +302,7 @@ class ClientSession:
                     address=line.address,
                     seconds=self._loop.time() - self._began,
                     reason=reason_text(cause),
-                    is_failure=is_failure,
+                    is_failure=cause is not None,
                 )
             )
 

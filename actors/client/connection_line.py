@@ -192,7 +192,7 @@ class ConnectionLine:
         self.phase, self.cause, self.attempts, self.retry_at = phase, cause, attempts, retry_at
         if self.session is not None and phase is not Phase.READY:
             session, self.session = self.session, None
-            session.close(cause, is_failure=phase not in (Phase.CLOSING, Phase.CLOSED))
+            session.close(cause)
         self._steady = Status(phase, cause, attempts, None, self.generation) if phase is Phase.READY else None
         self.forgiven_attempts = min(self.forgiven_attempts, attempts)
         if phase is Phase.CLOSED:
