@@ -22,6 +22,8 @@ import os
 import secrets
 import sys
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from greenroom.actors.catalogue import KINDS
@@ -62,6 +64,7 @@ from greenroom.supervision import (
 )
 from greenroom.supervision.cluster import Cluster, ClusterSettings, NodeOwner, NodeSpec, launch_on
 from greenroom.supervision.cluster.crash_output import PRINTED
+from greenroom.supervision.event_bus import bus
 from greenroom.transports.access_log import is_on
 from greenroom.transports.access_log import log as access
 from greenroom.transports.listening_sockets import (
@@ -74,7 +77,6 @@ from greenroom.transports.listening_sockets import (
 
 from . import program_runner
 from .errors import ConfigError, GreenroomError
-from .observe.readiness import missing_parts
 from .run_options import announce_urls, bind_sockets, urls_of
 
 if TYPE_CHECKING:
@@ -85,7 +87,9 @@ if TYPE_CHECKING:
     from greenroom.transports.http_config import HttpConfig
     from greenroom.transports.listening_sockets import Binding, SocketTicket
 
+    from .inspect_protocol import Inspect
     from .observe.admin_settings import Admin
+    from .observe.observed_program import ObservedProgram
     from .server import Server
 
 log: Final = logging.getLogger("greenroom.multi_worker_server")
@@ -118,18 +122,22 @@ def check_workers(workers: Any) -> int:
 class WorkerProcesses:
     """The settings and state of all workers of a program. They begin to serve when all are ready, or the first would get every client."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the facts about the workers
         self,
         count: int,
         application: ServerLocation,
         config: HttpConfig,
         binding: Binding,
         grace: float,
+        *,
         inspectors: Sequence[ChildSpec[Any]] = (),
+        inspect: Inspect = False,
+        admin: Admin | None = None,
     ) -> None:
         """`binding` listens since it was made. Each worker has `grace` seconds to drain.
 
-        With `inspectors`, which let the operator inspect this program, each worker can be inspected as well.
+        `inspectors` let the operator inspect this program, and `inspect` says how each worker can be inspected as well. With `admin`, each worker collects what
+        the program's admin listener asks for.
         """
         if config.is_tls:
             paths = {word: getattr(config, word) for word in ("certfile", "keyfile", "cacertfile")}
@@ -144,6 +152,9 @@ class WorkerProcesses:
         self._application = application
         self._config = config
         self._inspectors = inspectors
+        self._inspect: Inspect = inspect
+        # A worker gets what it has to know: who may see it is the parent's to check.
+        self._admin = None if admin is None else replace(admin, host=_LOOPBACK, auth=None, scope=None, act_scope=None)
         self._key = secrets.token_bytes(32)
         self._ticket = new_socket_ticket()
         self._page = create_shares_file(count)
@@ -170,13 +181,23 @@ class WorkerProcesses:
         name = self.names[number]
         slot = NodeSlot(number, self.names, self._key)
         spec = NodeSpec(name=name, start_timeout=_START, stop_timeout=_STOP)
-        served = WorkerNodeSpec(self._application, self._config, slot, self._ticket, bool(self._inspectors), is_on())
+        tracer = bus.tracer
+        telemetry = tracer.home if tracer is not None and tracer.is_of_environment else ""
+        served = WorkerNodeSpec(
+            self._application, self._config, slot, self._ticket, self._inspect, is_on(), telemetry, self._admin
+        )
         return child(WorkerOwner, self, self._cluster.engine, spec, served).but(
             id=name, shutdown=self.grace + _STOP + 1.0
         )
 
+    async def ask(self, name: str, request: bytes, seconds: float) -> bytes:
+        """The answer of a worker to the admin listener's request. Raises `ActorError`."""
+        return await Ref[WorkerNode](On(WORKER_NODE, name), seconds).call(WorkerNode.observed, request)
+
     def missing(self) -> Sequence[str]:
         """Why no client can be served: empty while one worker runs, since it takes the clients of those that are being restarted."""
+        from .observe.readiness import missing_parts  # noqa: PLC0415 - only for programs with an admin listener
+
         reasons = tuple(missing_parts(_OWNERS))
         return reasons if len(reasons) >= len(self.names) or not self.open else ()
 
@@ -195,7 +216,7 @@ def run_workers(
     grace: float,
     count: int,
     *,
-    inspect: bool = False,
+    inspect: Inspect = False,
     admin: Admin | None = None,
 ) -> None:
     """Bind the address, and run the workers until a signal comes. Raises `ConfigError`, `CannotListen`, `GaveUp`."""
@@ -205,14 +226,18 @@ def run_workers(
     name, binding = server.settings.name, bind_sockets(config)
     try:
         urls = urls_of(binding, config)
-        inspectors = [inspect_child(name, lambda: urls)] if inspect else []
-        workers = WorkerProcesses(count, application, config, binding, grace, inspectors)
+        inspectors = [inspect_child(name, lambda: urls, inspect=inspect)] if inspect else []
+        workers = WorkerProcesses(
+            count, application, config, binding, grace, inspectors=inspectors, inspect=inspect, admin=admin
+        )
         workers.announce = lambda: announce_urls(name, urls)
         children = [workers.child_spec()]
         if admin is not None:
             from .observe.admin_listener import AdminPart  # noqa: PLC0415 - only for programs that ask for it
+            from .observe.observed_workers import ObservedWorkers  # noqa: PLC0415 - as above
 
-            children = AdminPart(admin, name, workers.missing).around(*children)
+            observed = partial(ObservedWorkers, admin, name, workers.names, workers.ask, urls=lambda: urls)
+            children = AdminPart(admin, name, workers.missing, observed=observed).around(*children)
         with echo_worker_output():
             program_runner.run(lambda: children, grace=grace)
     except (ActorError, NotLoaded, SocketHandoverFailed) as error:
@@ -396,6 +421,7 @@ async def _drain_worker(worker: Ref[WorkerNode]) -> None:
 
 WORKER_NODE: Final = "greenroom.worker_node"
 _OWNERS: Final = "greenroom.worker_owners"
+_LOOPBACK: Final = "127.0.0.1"
 _INTENSITY: Final = 3
 
 
@@ -407,10 +433,14 @@ class WorkerNodeSpec:
     config: HttpConfig
     slot: NodeSlot
     ticket: SocketTicket
-    inspect: bool
-    """Whether the worker can be inspected."""
+    inspect: Inspect
+    """Whether the worker can be inspected, and acted on."""
     logs_access: bool
     """Whether the main program writes an access log, to which the worker's records go."""
+    telemetry: str = ""
+    """The module whose `WorkerTelemetry` the worker starts, if the main program traces its calls as the environment says."""
+    admin: Admin | None = None
+    """What the worker collects for the main program's admin listener."""
 
 
 class WorkerNode(Supervisor):
@@ -421,6 +451,7 @@ class WorkerNode(Supervisor):
         self._node_spec = spec
         self._company: Any = None
         self._serving: ChildSpec[Any] | None = None
+        self._observed: ObservedProgram | None = None
 
     async def init(self) -> Continue | NoReply | Ignore | Stop | None:
         """Import the application, take over the sockets, and prepare the session server."""
@@ -432,8 +463,17 @@ class WorkerNode(Supervisor):
         access.setLevel(logging.INFO if spec.logs_access else logging.CRITICAL)
         binding = await take_over_binding(spec.ticket, spec.slot.number)
         self._company = server.company.name("company")
+        if spec.admin is not None:
+            from .observe.observed_program import ObservedProgram  # noqa: PLC0415 - only for programs that ask for it
+
+            self._observed = ObservedProgram(spec.admin, server.settings.name)
+            self._observed.start()
         session_server, self._serving = server.children_at(spec.slot, spec.config, binding, inspect=spec.inspect)
-        super().__init__([session_server], intensity=_INTENSITY)
+        children = [session_server]
+        if spec.telemetry:
+            make = import_module(spec.telemetry).WorkerTelemetry
+            children.insert(0, child(make, server.settings.name).but(id="telemetry"))
+        super().__init__(children, intensity=_INTENSITY)
         return await super().init()
 
     async def open(self) -> None:
@@ -444,6 +484,14 @@ class WorkerNode(Supervisor):
                 await self.start_child(serving)
             except Reject as refused:  # otherwise only its caller would learn of it; the failed start was reported
                 raise Quit(Shutdown(refused.error)) from None
+
+    async def observed(self, request: bytes) -> bytes:
+        """The answer to a request of the main program's admin listener."""
+        from .observe.observed_workers import answer_parent  # noqa: PLC0415 - only for programs that ask for it
+
+        if self._observed is None:
+            raise Reject(ConfigError("this worker collects nothing: the program has no admin listener"))
+        return await answer_parent(self._observed, request)
 
     def addresses(self) -> Sequence[str]:
         """The addresses of this node's links."""

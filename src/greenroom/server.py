@@ -51,6 +51,7 @@ from .run_options import (
     announce_urls,
     auth_gate_of,
     check_admin,
+    check_inspect,
     check_options,
     check_run,
     check_store,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from .asgi_mount import Caller
     from .decorators import ToolKeywords
     from .host import Host
+    from .inspect_protocol import Inspect
     from .observe.admin_listener import AdminPart
     from .observe.admin_settings import Admin
 
@@ -273,7 +275,7 @@ class Server(Decorators):
         grace: float | None = None,
         line_limit: int = LINE_LIMIT,
         workers: int | None = None,
-        inspect: bool = False,
+        inspect: Inspect = False,
         access_log: bool | None = None,
         log_json: bool = False,
         admin: Admin | None = None,
@@ -282,14 +284,16 @@ class Server(Decorators):
 
         Stopping takes at most `grace` seconds: 5, or what `HttpConfig(drain_grace=…)` needs. `line_limit` is the longest message on stdio in bytes;
         for HTTP see `config`. With `workers`, as many processes serve HTTP under this one; they import this server by its name. `inspect` lets this
-        user see the tree with `greenroom tree`, also those of the workers, named `name-1`, `name-2` and so on. `access_log=True` logs each call and
+        user see the program with `greenroom top`, `tree`, `logs` and the like, also its workers, named `name-1`, `name-2` and so on; with `inspect="acts"`
+        also act on it. `access_log=True` logs each call and
         refusal to stderr, or to the program's own log if it has set one up; False disables that; None leaves it to the logger `greenroom.access`.
         `log_json` logs JSON lines. `admin` adds a listener for health checks, metrics and the observer in a browser: `Admin()`. Exits with code 1 when the tree cannot be kept alive.
         """
         stop_import_in_worker("server.run()")
         program_runner.check_no_loop()
+        check_inspect(inspect)
         if inspect and workers is None:
-            self._add_inspect_socket(self.settings.name)
+            self._add_inspect_socket(self.settings.name, inspect)
         with LogOptions(access=access_log, json=log_json).applied():
             try:
                 check_run(transport, host=host, port=port, config=config, workers=workers, grace=grace)
@@ -324,10 +328,10 @@ class Server(Decorators):
             wire.close()
             streams.close()
 
-    def _add_inspect_socket(self, name: str) -> None:
+    def _add_inspect_socket(self, name: str, inspect: Inspect) -> None:
         from .inspect_socket import inspect_child  # noqa: PLC0415 - rarely used
 
-        self._extra_children.append(inspect_child(name, lambda: self.urls))
+        self._extra_children.append(inspect_child(name, lambda: self.urls, inspect=inspect))
 
     def _around(self, admin: Admin | None, spec: ChildSpec[Any]) -> list[ChildSpec[Any]]:
         return [spec] if admin is None else self._admin_part(admin).around(spec)
@@ -337,10 +341,11 @@ class Server(Decorators):
         from .observe.readiness import missing_parts  # noqa: PLC0415 - as above
 
         check_admin(admin)
-        return AdminPart(admin, self.settings.name, lambda: missing_parts(self.company.process_name))
+        missing = partial(missing_parts, self.company.process_name)
+        return AdminPart(admin, self.settings.name, missing, urls=lambda: self.urls)
 
     def _run_http(
-        self, config: HttpConfig, grace: float, workers: int | None, *, inspect: bool, admin: Admin | None
+        self, config: HttpConfig, grace: float, workers: int | None, *, inspect: Inspect, admin: Admin | None
     ) -> None:
         if workers is not None:
             from .multi_worker_server import run_workers  # noqa: PLC0415 - rarely used, and it loads the cluster
@@ -354,7 +359,7 @@ class Server(Decorators):
             )
 
     def children_at(
-        self, place: NodeSlot, config: HttpConfig, binding: Binding, *, inspect: bool = False
+        self, place: NodeSlot, config: HttpConfig, binding: Binding, *, inspect: Inspect = False
     ) -> Sequence[ChildSpec[Any]]:
         """The children for one of several nodes that share sockets. For workers."""
         from greenroom.actors.ensemble.session_router import EnsembleMember  # noqa: PLC0415 - as above
@@ -364,7 +369,7 @@ class Server(Decorators):
         for each in self._guest_listeners:
             each.stands_by = True  # one node admits guests, and another one takes over when it is gone
         if inspect:
-            self._add_inspect_socket(f"{self.settings.name}-{place.number + 1}")
+            self._add_inspect_socket(f"{self.settings.name}-{place.number + 1}", inspect)
         member = EnsembleMember(self.company, place, self._reload_own_certificates)
         if binding.shares is not None:
             binding.shares.extra_load = lambda: count_sessions(self.company)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from .admin_access import AdminAccess
     from .admin_settings import Admin
+    from .prometheus_metrics import MetricsPage
     from .readiness import Readiness
 
 _HEALTH: Final = frozenset({"livez", "readyz"})
@@ -45,7 +46,6 @@ _OPEN: Final = frozenset({"livez", "readyz", "metrics", "sign_in", "observer.sta
 """The routes that need no viewer: they check what they need themselves, or hold nothing of the program."""
 _PUBLIC: Final = frozenset({"livez", "readyz", "metrics"})
 """The routes whose `Host` does not matter where other machines can reach the listener: they show nothing, or only with credentials in a header."""
-_METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class AdminApp:
@@ -58,7 +58,7 @@ class AdminApp:
         readiness: Readiness,
         *,
         gate: AuthGate | None,
-        metrics: Callable[[], Awaitable[str]],
+        metrics: Callable[[str], Awaitable[MetricsPage]],
         pages: Callable[[], Any],
     ) -> None:
         """`gate` authenticates where `admin.auth` is given, `metrics` writes the metrics, `pages` makes the observer's blueprint."""
@@ -220,11 +220,11 @@ class AdminApp:
             if isinstance(found, HttpRefusal):
                 return Response(found.body, status=found.status, headers=dict(found.headers))
         try:
-            text = await self._metrics()
-        except ImportError as error:
-            return _text(501, f"The metrics need the extra `prometheus`: pip install 'greenroom[prometheus]' ({error})")
-        response = _text(200, text)
-        response.content_type = _METRICS_TYPE
+            page = await self._metrics(request.headers.get("accept", ""))
+        except ModuleNotFoundError as error:
+            return _text(501, str(error))
+        response = Response(page.body)
+        response.content_type = page.content_type
         return response
 
 

@@ -24,10 +24,11 @@ from greenroom.supervision import Backoff, GenServer, Supervisor, child, current
 from greenroom.transports.http_listener import listener
 
 from .admin_access import ROOT, TOKEN, AdminAccess
+from .observed_program import ObservedProgram
 from .readiness import Readiness, ReadyMark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from greenroom.supervision import ChildSpec, ExitReason
     from greenroom.transports.asgi import App, Receive, Scope, Send
@@ -42,11 +43,27 @@ _INTENSITY: Final = 1000
 class AdminPart:
     """The admin listener of one program. It is bound when it is made; its children have to be started."""
 
-    def __init__(self, admin: Admin, program: str, missing: Callable[[], Iterable[str]]) -> None:
-        """`program` is the name that the pages show; `missing` says which parts do not run that the program needs. Raises `CannotListen`."""
+    def __init__(
+        self,
+        admin: Admin,
+        program: str,
+        missing: Callable[[], Iterable[str]],
+        *,
+        urls: Callable[[], Sequence[str]] = tuple,
+        observed: Callable[..., ObservedProgram] | None = None,
+    ) -> None:
+        """`program` is the name that the pages show; `missing` says which parts do not run that the program needs, and `urls` where it serves.
+
+        `observed` makes what is shown, unless that is this process alone. Raises `CannotListen`.
+        """
         self.admin = admin
         self.program = program
         self.readiness = Readiness(missing)
+        self.observed = (
+            ObservedProgram(admin, program, urls=urls, readiness=self.readiness)
+            if observed is None
+            else observed(readiness=self.readiness)
+        )
         self.access = AdminAccess(admin)
         self._gate = auth_gate_of(admin.auth, () if admin.scope is None else (admin.scope,))
         self._announced = False
@@ -104,42 +121,30 @@ class AdminPart:
 
     def start(self) -> None:
         """Begin to collect what the pages show; the first time, print the link."""
+        self.observed.start()
         if not self._announced:
             self._announced = True
             print(f"greenroom: observe: {visible(self.new_link(), 500)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def stop(self) -> None:
         """Collect no more."""
+        self.observed.stop()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the application is loaded with the first one."""
         if self._app is None:
             from .admin_app import AdminApp  # noqa: PLC0415 - it loads Quart
+            from .observer_pages import observer_blueprint  # noqa: PLC0415 - as above
 
             self._app = AdminApp(
                 self.admin,
                 self.access,
                 self.readiness,
                 gate=self._gate,
-                metrics=self._metrics,
-                pages=self._pages,
+                metrics=self.observed.metrics_page,
+                pages=lambda: observer_blueprint(self.observed, self.access),
             )
         await self._app(scope, receive, send)
-
-    async def _metrics(self) -> str:
-        raise ImportError("there are none yet")
-
-    def _pages(self) -> Any:
-        from greenroom.transports.quart_door import Blueprint  # noqa: PLC0415 - as above
-
-        pages = Blueprint("observer", __name__)
-
-        @pages.get("/")
-        async def index() -> str:  # pyright: ignore[reportUnusedFunction] - its route uses it
-            """Name the program."""
-            return self.program
-
-        return pages
 
 
 class ObserverProcess(GenServer):

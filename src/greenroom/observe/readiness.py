@@ -27,6 +27,16 @@ class Readiness:
         self.is_drained = False
         """Whether an operator asked that no new calls be sent here."""
 
+    def drain(self) -> None:
+        """Ask that no new calls be sent here; what runs goes on."""
+        self.is_drained = True
+
+    def state(self) -> str:
+        """The state of the program in one word, as views have it."""
+        if self.is_stopping or self.is_drained:
+            return "draining"
+        return "serving" if self.has_started else "starting"
+
     def reasons(self) -> list[str]:
         """Why the program is not ready; empty if it is."""
         if self.is_stopping:
