@@ -177,6 +177,16 @@ class ObservedCall:
         if listener is not None and self.number and not self._is_over:
             listener(CallStep(call=self.number, step=step, text=text))
 
+    def note_message(self, method: str, params: Mapping[str, Any]) -> None:
+        """The handler sends its client a notification."""
+        if bus.detail_listener is None:
+            return
+        if method == "notifications/progress":
+            done, total = params.get("progress"), params.get("total")
+            self.step("progress", f"{done}" if total is None else f"{done}/{total}")
+        elif method == "notifications/message":
+            self.step("log", str(params.get("level")))  # what it says may be a secret
+
     def end(self, outcome: Outcome, error: McpError | None = None, *, detail: str = "", is_logged: bool = True) -> None:
         """The call has ended so; `error` is the one that was sent. `is_logged` is False for a refusal that the access log has already."""
         if self._is_over:

@@ -272,6 +272,8 @@ class Exchange:
                 return False
             self._waiter = None
             self._feed = ExchangeFeed(self)
+            if self.observed is not None:
+                self.observed.step("stream")
             waiter.set_result(self._feed)
         return True
 
@@ -616,12 +618,16 @@ class Exchange:
                 return False
             params = {**params, "progressToken": self._progress_token}
         body = encode_notification(method, params)
+        if self.observed is not None:
+            self.observed.note_message(method, params)
         self.touch()
         return (method in _SENT_BY_CALLS or method not in methods.METHODS) and self._notify(body)
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, if the request asks for messages of this level."""
         body = log_body(level, data, logger)
+        if self.observed is not None:
+            self.observed.note_message("notifications/message", {"level": level})
         self.touch()
         wanted = self._level
         return wanted is not None and LOG_LEVELS.index(level) >= wanted and self._notify(body)

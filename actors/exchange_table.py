@@ -514,7 +514,8 @@ class Exchanges:
     @property
     def is_supervised(self) -> bool:
         """Whether the supervisor of the exchanges' processes is running."""
-        process = self._supervisor_process
+        # The one that the last exchange was started under: a successor may have its name already.
+        process = self._supervisor_process or current_node().named(self._company.name("exchanges"))
         return process is not None and not process.life
 
     def _find_supervisor(self) -> Process | None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from greenroom.protocol.jsonrpc import JsonRpcResponse
     from greenroom.supervision import Caller, Ref, Timer
 
-    from .call_events import ObservedQuestion
+    from .call_events import ObservedCall, ObservedQuestion
     from .session import SessionProcess
     from .session_calls import SessionCall
     from .task_channel import TaskChannel
@@ -103,7 +103,7 @@ MAX_QUEUED_MESSAGES: Final = 1024
 class CallChannel:
     """The peer channel of one call."""
 
-    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "last_active", "queued")
+    __slots__ = ("_cancelled", "_key", "_loop", "_mute", "_session", "last_active", "observed", "queued")
 
     def __init__(self, session: Ref[Any], key: int, cancelled: Cancellation, *, mute: bool = False) -> None:
         """Nothing is sent after the call was cancelled, nor in a `mute` call, whose client has no stream for it."""
@@ -112,6 +112,7 @@ class CallChannel:
         self._key = key
         self._cancelled = cancelled
         self._loop = asyncio.get_running_loop()
+        self.observed: ObservedCall | None = None
         self.queued = 0
         """How many messages wait for the session, which counts them down.
 
@@ -123,11 +124,15 @@ class CallChannel:
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification on the call's own stream. False when the peer will not get it."""
         body = encode_notification(method, params)
+        if self.observed is not None:
+            self.observed.note_message(method, params)
         return self._notify(PeerNotification(self._key, body))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
         body = log_body(level, data, logger)
+        if self.observed is not None:
+            self.observed.note_message("notifications/message", {"level": level})
         return self._notify(PeerNotification(self._key, body, level))
 
     def touch(self, ahead: float = 0.0) -> None:

@@ -180,6 +180,8 @@ class StreamReplySink:
             if caller is None or caller.over:
                 return None  # the caller has gone away before it had a stream to resume
             stream = call.stream = self.streams.begin(call.id)
+            if call.observed is not None:
+                call.observed.step("stream")
             ahead = [position_event(stream.name, 0)] if dialect.has_event_ids else []
             caller.reply(StreamFeed(stream, 0, ahead=ahead))
         return call.stream

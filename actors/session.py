@@ -296,9 +296,9 @@ class SessionProcess(GenServer):
             raise Reject(ValueError(f"a level is one of {', '.join(LOG_LEVELS)}, not {level!r}"))
         self.level = LOG_LEVELS.index(level)
 
-    def abort_call(self, number: int, why: str) -> bool:
-        """End a call for an operator, by its number in events. False when it has ended."""
-        return self.calls.abort(number, why)
+    def abort_call(self, call: SessionCall, why: str) -> None:
+        """End a call for an operator."""
+        self.calls.abort(call, why)
 
     def notify_peer(self, body: bytes, level: str | None = None) -> bool:
         """Send a notification that belongs to no call. Whether it was accepted."""
@@ -393,6 +393,7 @@ class SessionProcess(GenServer):
             observed=call.observed,
         )
         if call.observed is not None:
+            peer_channel.observed = call.observed
             call.observed.wait()
         self.calls.start(call, run_job, company.work, job)
         return _DEFERRED

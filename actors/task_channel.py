@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from greenroom.supervision import Caller, Ref
 
-    from .call_events import ObservedQuestion
+    from .call_events import ObservedCall, ObservedQuestion
     from .worker_interfaces import Cancellation, SessionFacts
 
 
@@ -91,11 +91,30 @@ _NUMBERED: Final = "question-"
 class TaskChannel:
     """The peer channel of one task."""
 
-    __slots__ = ("_cancelled", "_count", "_facts", "_id", "_keys", "_mute", "_task_process", "queued", "route")
+    __slots__ = (
+        "_cancelled",
+        "_count",
+        "_facts",
+        "_id",
+        "_keys",
+        "_mute",
+        "_observed",
+        "_task_process",
+        "queued",
+        "route",
+    )
 
-    def __init__(self, task_process: Ref[Any], id: str, facts: SessionFacts, cancelled: Cancellation) -> None:
+    def __init__(
+        self,
+        task_process: Ref[Any],
+        id: str,
+        facts: SessionFacts,
+        cancelled: Cancellation,
+        observed: ObservedCall | None = None,
+    ) -> None:
         """Messages after the end of the task reach no peer. In the stateless era, a task has questions and a status, and no messages."""
         self._mute = facts.dialect.is_stateless
+        self._observed = observed
         self._count = 0
         self._keys: set[str] = set()
         self._task_process = task_process
@@ -109,10 +128,14 @@ class TaskChannel:
 
     def emit(self, method: str, params: Mapping[str, Any]) -> bool:
         """Send a notification. False when the peer will not get it."""
+        if self._observed is not None:
+            self._observed.note_message(method, params)
         return self._notify(encode_notification(method, with_related_task(params, self._id)))
 
     def log(self, level: str, data: Any, logger: str | None) -> bool:
         """Send a log message, unless the session's level is higher."""
+        if self._observed is not None:
+            self._observed.note_message("notifications/message", {"level": level})
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger

@@ -164,7 +164,7 @@ class TaskProcess(GenServer):
             self._observed = self._observe(spec)
         if spec.running is not None:
             self.cancelled = spec.running.cancelled
-        peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled)
+        peer_channel = TaskChannel(self.own_ref, self.record.id, spec.facts, self.cancelled, self._observed)
         self._peer_channel = peer_channel
         self._update_route()
         if spec.running is not None:

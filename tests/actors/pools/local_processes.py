@@ -63,6 +63,7 @@ class Room(GenServer):
 class LocalWorkerProcess(WorkerProcess):
     def __init__(self, owner: Ref[Room], pool: Pool) -> None:
         self.owner: Ref[Any] = owner
+        self.os_pid = 4711
         self.warmer: Pid = self_pid()
         self.pool = pool
         self.ends = 0
