@@ -18,7 +18,7 @@ import msgspec
 
 from greenroom import event_types as events
 
-from .time_windows import POINTS, STEP, CountWindow, SharedLog, SpreadWindow
+from .time_windows import CountWindow, SharedLog, SpreadWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -91,6 +91,18 @@ class SeenCall:
 
 
 @dataclass(slots=True, eq=False)
+class SideCounts:
+    """All calls that this program answers, or all that it makes."""
+
+    in_flight: int = 0
+    calls: int = 0
+    failed: int = 0
+    rate: CountWindow = field(default_factory=CountWindow)
+    failures: CountWindow = field(default_factory=CountWindow)
+    window: SpreadWindow = field(default_factory=SpreadWindow)
+
+
+@dataclass(slots=True, eq=False)
 class NameCounts:
     """The counts of one tool, prompt or resource of one program."""
 
@@ -103,8 +115,8 @@ class NameCounts:
     crashes: int = 0
     outcomes: Counter[str] = field(default_factory=Counter[str])
     isolation: str = ""
-    rate: CountWindow = field(default_factory=lambda: CountWindow(STEP, POINTS))
-    failures: CountWindow = field(default_factory=lambda: CountWindow(STEP, POINTS))
+    rate: CountWindow = field(default_factory=CountWindow)
+    failures: CountWindow = field(default_factory=CountWindow)
     window: SpreadWindow = field(default_factory=SpreadWindow)
 
     @property
@@ -176,7 +188,7 @@ class EventRecord:
         """Held while an event is taken, and by readers while they copy."""
         self.totals: Counter[str] = Counter()
         self.calls: dict[int, SeenCall] = {}
-        self.in_flight = 0
+        self.sides = {"server": SideCounts(), "client": SideCounts()}
         self._left_out: set[int] = set()
         """The calls in flight of which no details are kept."""
         self._steps = 0
@@ -200,9 +212,7 @@ class EventRecord:
         self.pools: dict[tuple[str, str], PoolCounts] = {}
         self.blocks: deque[tuple[float, events.LoopBlocked]] = deque(maxlen=MOST_BLOCKS)
         self.gave_up: deque[tuple[int, float, Event]] = deque(maxlen=MOST_BLOCKS)
-        self.rate, self.failures, self.restarts = CountWindow(), CountWindow(), CountWindow()
-        self.lag = CountWindow()
-        self.window = SpreadWindow()
+        self.restarts, self.lag = CountWindow(), CountWindow()
         self._number = 0
         self._takers: dict[type[Event], Callable[[Any, float], None]] = {
             events.CallStarted: self._call_started,
@@ -247,24 +257,24 @@ class EventRecord:
     # --- calls
 
     def _call_started(self, event: CallStarted, now: float) -> None:
-        self.in_flight += 1
+        self.sides[event.side].in_flight += 1
         if len(self.calls) < MOST_OPEN_CALLS:
             self.calls[event.call] = SeenCall(bounded(event), now)
         else:
             self._left_out.add(event.call)
 
     def _call_ended(self, event: CallEnded, now: float) -> None:
+        side, failed = self.sides[event.side], event.outcome in _FAILED
         seen = self.calls.pop(event.call, None)
         if seen is not None or event.call in self._left_out:
             self._left_out.discard(event.call)
-            self.in_flight -= 1
-        failed = event.outcome in _FAILED
-        self.totals["calls"] += 1
-        self.rate.add(now)
-        self.window.add(now, event.seconds)
+            side.in_flight -= 1
+        side.calls += 1
+        side.rate.add(now)
+        side.window.add(now, event.seconds)
         if failed:
-            self.totals["failed"] += 1
-            self.failures.add(now)
+            side.failed += 1
+            side.failures.add(now)
         own = self._counts_of(event)
         for counts in (own,) if event.side == "server" else (own, self._counts_of_program(event)):
             counts.calls += 1

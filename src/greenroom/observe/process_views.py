@@ -99,7 +99,6 @@ class ProcessIndex:
         self.below: defaultdict[Process | None, list[TreePlace]] = defaultdict(list)
         self.supervisor_of: dict[Process, tuple[Process, ChildRecord]] = {}
         self.size = 0
-        self.supervisors = 0
 
     async def build(self) -> None:
         """Walk over all processes, in slices."""
@@ -109,7 +108,6 @@ class ProcessIndex:
         for process in processes:
             behaviour = process.behaviour.inner
             if isinstance(behaviour, BaseSupervisor):
-                self.supervisors += 1
                 await self._add_children(process, list(behaviour.children()), turns)
             if turns.is_over():
                 await turns.rest()
@@ -203,6 +201,16 @@ class ProcessIndex:
         return (TreePlace(root, None if found is None else found[1]),)
 
 
+async def count_supervisors(node: Node) -> int:
+    """How many supervisors there are."""
+    turns, count = Turns(), 0
+    for process in list(node.processes.values()):
+        count += isinstance(process.behaviour.inner, BaseSupervisor)
+        if turns.is_over():
+            await turns.rest()
+    return count
+
+
 class TreePage(NamedTuple):
     """One page of a tree: its rows, how many rows and processes there are, and what is above its first row."""
 
@@ -223,7 +231,10 @@ def find_process(node: Node, pid: str) -> Process | None:
 
 def text_of(value: object) -> str:
     """A name or an id as text."""
-    return visible(value if isinstance(value, str) else safe_repr.short(value), _LONGEST)
+    if isinstance(value, str):
+        return visible(value, _LONGEST)
+    is_ours = type(value).__module__.startswith("greenroom.")  # such a name knows how it may be shown
+    return visible(str(value) if is_ours else safe_repr.short(value), _LONGEST)
 
 
 def _contains(place: TreePlace, text: str) -> bool:
@@ -234,7 +245,7 @@ def _contains(place: TreePlace, text: str) -> bool:
         return False
     return (
         text in process.label.lower()
-        or text in type(process.behaviour.inner).__qualname__.lower()
+        or text in process.kind.lower()
         or text in str(process.pid)
         or any(text in text_of(name).lower() for name in process.names or ())
     )
@@ -265,7 +276,7 @@ def tree_row(place: TreePlace, depth: int, index: ProcessIndex, *, hidden: int =
         parent="" if info.parent is None else str(info.parent),
         id=id,
         label=visible(info.label, _LONGEST),
-        kind=visible(info.behaviour, _LONGEST),
+        kind=visible(process.kind, _LONGEST),
         name=text_of(next(iter(process.names))) if process.names else "",
         strategy=behaviour.strategy_text() if isinstance(behaviour, BaseSupervisor) else "",
         restart=restart,
@@ -392,7 +403,7 @@ def value_text(name: str, value: Any, depth: int = 0) -> str:
 
 def _collection_text(value: Any, depth: int) -> str:
     kind: Any = type(value)
-    opening, closing = _BRACKETS.get(kind, "{}")
+    opening, closing = _BRACKETS.get(kind, ("{", "}"))
     if not value:
         return f"{kind.__name__}()" if kind in (set, frozenset) else f"{opening}{closing}"
     if depth:
@@ -408,7 +419,7 @@ def _collection_text(value: Any, depth: int) -> str:
     return f"{opening}{', '.join(parts)}{more}{closing}"
 
 
-_BRACKETS: Final[dict[Any, str]] = {list: "[]", tuple: "()"}
+_BRACKETS: Final[dict[Any, tuple[str, str]]] = {list: ("[", "]"), tuple: ("(", ")")}
 
 
 def stack_of(process: Process) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from greenroom.supervision.kernel.visible_text import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HIDDEN: Final = "<hidden>"
 LEFT_OUT: Final = "<left out>"
@@ -89,10 +89,11 @@ def masked_text(text: str, longest: int = LONGEST_TEXT) -> str:
 class _Mask:
     """One walk through one value."""
 
-    __slots__ = ("hides_answers", "left", "left_of_text")
+    __slots__ = ("hides_answers", "hides_names", "left", "left_of_text")
 
-    def __init__(self, *, hides_answers: bool) -> None:
+    def __init__(self, *, hides_answers: bool, hides_names: bool) -> None:
         self.hides_answers = hides_answers
+        self.hides_names = hides_names
         self.left = _MOST_VALUES
         self.left_of_text = _MOST_TEXT
 
@@ -137,12 +138,12 @@ class _Mask:
     def _is_hidden(self, name: str, value: Any) -> bool:
         if value is None or type(value) is bool or (name == "code" and type(value) is int):  # the code of an error
             return False
-        return is_secret_name(name) or (self.hides_answers and name == _ANSWERS)
+        return (self.hides_names and is_secret_name(name)) or (self.hides_answers and name == _ANSWERS)
 
 
-def masked(value: Any, *, hides_answers: bool = False) -> Any:
-    """A JSON value without secrets, of bounded size. `hides_answers` for a message that may have a user's answers."""
-    return _Mask(hides_answers=hides_answers).value(value)
+def masked(value: Any, *, hides_answers: bool = False, hides_names: bool = True) -> Any:
+    """A JSON value without secrets, of bounded size. `hides_answers` for a message that may have a user's answers; `hides_names` is False for a schema."""
+    return _Mask(hides_answers=hides_answers, hides_names=hides_names).value(value)
 
 
 def masked_body(body: bytes, *, is_captured: bool, hides_answers: bool = False) -> str:
@@ -155,6 +156,13 @@ def masked_body(body: bytes, *, is_captured: bool, hides_answers: bool = False) 
         return msgspec.json.encode(masked(message) if is_captured else LEFT_OUT).decode()
     shown = message if is_captured else _outline(message)
     return msgspec.json.encode(masked(shown, hides_answers=hides_answers)).decode()
+
+
+def masked_part(body: bytes, names: Sequence[str], *, hides_answers: bool) -> str:
+    """The first of these members of a message as JSON text without secrets."""
+    message: Any = msgspec.json.decode(body)
+    part = next((message[name] for name in names if name in message), None)
+    return msgspec.json.encode(masked(part, hides_answers=hides_answers)).decode()
 
 
 def _outline(message: Mapping[str, Any]) -> dict[str, Any]:

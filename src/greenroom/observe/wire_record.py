@@ -15,7 +15,7 @@ import msgspec
 from greenroom.event_types import FramePassed
 from greenroom.supervision.kernel.visible_text import visible
 
-from .secret_masks import masked_body
+from .secret_masks import masked_body, masked_part
 from .view_rows import FrameRow, WireGroup
 
 if TYPE_CHECKING:
@@ -226,6 +226,16 @@ class WireRecord:
             return self.capture
         return group.method == "tools/call" and group.name in self.capture
 
+    def bodies(self, group: _Group) -> tuple[str | None, str | None]:
+        """The request and the reply of a group as JSON, without secrets; None for one that is not there."""
+        by_kind = {each.kind: each for each in group.frames if each.event.body}
+        request, reply = by_kind.get("request"), by_kind.get("result") or by_kind.get("error")
+        hides_answers = group.method in _ANSWERED
+        return (
+            None if request is None else masked_part(request.event.body, ("params",), hides_answers=hides_answers),
+            None if reply is None else masked_part(reply.event.body, ("result", "error"), hides_answers=hides_answers),
+        )
+
     def row(self, group: _Group) -> WireGroup:
         """A group to be shown, without secrets."""
         is_captured = self.shows(group)
@@ -263,15 +273,19 @@ class WireRecord:
             body=body,
         )
 
-    def find_request(self, number: int) -> tuple[str, bytes] | None:
-        """The method and the body of a request that may be sent again, by the number of its message."""
+    def find_request(self, number: int) -> tuple[str, bytes, str] | None:
+        """The method, the body and the program of a request that may be sent again, by the number of its message."""
         with self.lock:
             for own in self._frames.values():
                 for frame in own:
                     if frame.number == number and frame.group is not None:
-                        may = frame.kind == "request" and self.shows(frame.group) and frame.event.body
-                        return (frame.group.method, frame.event.body) if may else None
+                        return self._replayable(frame, frame.group)
         return None
+
+    def _replayable(self, frame: _Frame, group: _Group) -> tuple[str, bytes, str] | None:
+        event = frame.event
+        may = frame.kind == "request" and event.side == "server" and event.body and self.shows(group)
+        return (group.method, event.body, event.program) if may else None
 
     def lines(self) -> Iterator[bytes]:
         """All messages for a file: JSON lines, the oldest first, without secrets."""
