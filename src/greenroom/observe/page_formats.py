@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 NOTHING: Final = "\N{EN DASH}"
 """Stands in a cell without a value."""
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+_LAST_TIME: Final = 253_402_300_799.0
+"""The end of the year 9999, the last that dates can be written for."""
 _LONGEST_FRESH: Final = 8.0
 """For how many seconds a restarted process is shown in colour."""
 
@@ -75,7 +77,7 @@ def number(value: float | None) -> str:
         return NOTHING
     if value < 0.005:  # noqa: PLR2004 - it would be written as 0.00
         return "0"
-    if isinstance(value, int) or value == int(value) or value >= 100:  # noqa: PLR2004 - a rate above needs no fractions
+    if value == int(value) or value >= 100:  # noqa: PLR2004 - a rate above needs no fractions
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
@@ -108,13 +110,17 @@ def measured(value: float | None, unit: str) -> str:
 
 def clock(at: float) -> str:
     """The time of day in this machine's zone, as logs have it; with the date when it was another day."""
-    then = time.localtime(at)
+    then = time.localtime(_known_time(at))
     return time.strftime("%H:%M:%S" if time.time() - at < _DAY else "%d %b %H:%M", then)
+
+
+def _known_time(at: float) -> float:
+    return min(max(0.0, at), _LAST_TIME) if math.isfinite(at) else 0.0
 
 
 def iso(at: float) -> str:
     """A time as HTML's `datetime` takes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_known_time(at)))
 
 
 def pretty(text: str | None) -> str:

@@ -10,7 +10,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -56,15 +56,15 @@ class PageTemplates:
             autoescape=True, enable_async=False, trim_blocks=True, lstrip_blocks=True, cache_size=100
         )
         env.filters = {**env.filters, **FILTERS}
-        env.globals = {**env.globals, "link": link, "asset": asset, "menu": MENU, "graph_data": graph_data}
+        env.globals = {**env.globals, "link": link, "asset": asset, "key": key, "menu": MENU, "graph_data": graph_data}
         env.globals["ui"] = env.get_template("parts.html").module
-        self._env = env
+        self.environment = env
 
     def page(self, name: str, **values: Any) -> str:
         """A whole page; `name` is that of its template without the ending."""
         heading = HEADINGS.get(name, "greenroom")
         section = SECTIONS.get(name, name)
-        page: str = self._env.get_template(f"{name}.html").render(
+        page: str = self.environment.get_template(f"{name}.html").render(
             {"heading": heading, "section": section, "now": None, "live": "", **values}
         )
         return page
@@ -72,7 +72,7 @@ class PageTemplates:
     def fragments(self, name: str, **values: Any) -> dict[str, str]:
         """The fragments of a view by the names of their events."""
         given = {"section": SECTIONS.get(name, name), **values}
-        template, base = self._env.get_template(f"{name}.html"), self._env.get_template("base.html")
+        template, base = self.environment.get_template(f"{name}.html"), self.environment.get_template("base.html")
         return {
             block.removeprefix(LIVE): "".join(function(each.new_context(given)))
             for each in (base, template)
@@ -88,6 +88,11 @@ def link(name: str, query: ViewQuery | None = None, **changes: Any) -> str:
     given = {key: 1 if value is True else value for key, value in {**parts, **changes}.items() if value}
     path = "" if name == "now" else name
     return f"{ROOT}{path}{'?' if given else ''}{urlencode(given)}"
+
+
+def key(*parts: object) -> str:
+    """An id for an element, from texts that may have any letters: one without blanks, and another one for other parts."""
+    return ":".join(quote(str(part), safe="") for part in parts)
 
 
 @cache

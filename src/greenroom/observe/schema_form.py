@@ -5,7 +5,7 @@ The schema is of the tool's author or of an upstream, and may be anything: what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -77,20 +77,15 @@ def _value_of(field: FormField, text: str) -> Any:
 
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[FormField]:
-    properties = schema.get("properties")
-    required = schema.get("required")
-    names = required if isinstance(required, list) else []
-    if not isinstance(properties, dict):
-        return
-    for name, described in [*properties.items()][:_MOST_FIELDS]:
-        yield _field(schema, str(name), described, is_required=name in names)
+    required = _array(schema.get("required"))
+    for name, described in [*_object(schema.get("properties")).items()][:_MOST_FIELDS]:
+        yield _field(schema, name, described, is_required=name in required)
 
 
 def _field(schema: Mapping[str, Any], name: str, described: Any, *, is_required: bool) -> FormField:
     of = _resolved(schema, described)
     kind, choices = _kind_of(of)
-    text = of.get("description")
-    default = of.get("default")
+    text, default = of.get("description"), of.get("default")
     return FormField(
         key=f"{_PREFIX}{name}",
         name=name,
@@ -105,20 +100,17 @@ def _field(schema: Mapping[str, Any], name: str, described: Any, *, is_required:
 
 def _kind_of(of: Mapping[str, Any]) -> tuple[Kind, list[str]]:
     """How a value is asked for. A value that may be null as well is asked for as the other one: to leave the field empty leaves it out."""
-    one_of = of.get("enum")
-    if isinstance(one_of, list) and 0 < len(one_of) <= _MOST_CHOICES:
-        if all(isinstance(each, str) for each in one_of):
-            return "string", one_of
-        return "json", [_as_text("json", each) for each in one_of]
-    types = of.get("type")
-    alternatives = of.get("anyOf")
-    if isinstance(alternatives, list):
-        others = [each for each in alternatives if isinstance(each, dict) and each.get("type") != "null"]
-        if len(others) == 1 and types is None and "anyOf" not in others[0]:
-            return _kind_of(others[0])
+    one_of = _array(of.get("enum"))
+    if 0 < len(one_of) <= _MOST_CHOICES:
+        kind: Kind = "string" if all(isinstance(each, str) for each in one_of) else "json"
+        return kind, [_as_text(kind, each) for each in one_of]
+    types: Any = of.get("type")
+    others = [each for each in map(_object, _array(of.get("anyOf"))) if each and each.get("type") != "null"]
+    if len(others) == 1 and types is None and "anyOf" not in others[0]:
+        return _kind_of(others[0])
     if isinstance(types, list):
-        others = [each for each in types if each != "null"]
-        types = others[0] if len(others) == 1 else None
+        named = [each for each in _array(of.get("type")) if each != "null"]
+        types = named[0] if len(named) == 1 else None
     if types == "boolean":
         return "json", ["true", "false"]
     return (types, []) if types in ("string", "integer", "number") else ("json", [])
@@ -127,17 +119,23 @@ def _kind_of(of: Mapping[str, Any]) -> tuple[Kind, list[str]]:
 def _resolved(schema: Mapping[str, Any], described: Any) -> Mapping[str, Any]:
     """The schema that a chain of local references ends at; an empty one for anything else."""
     for _ in range(_DEEPEST):
-        if not isinstance(described, dict):
-            return {}
-        reference = described.get("$ref")
+        found = _object(described)
+        reference = found.get("$ref")
         if not isinstance(reference, str):
-            return described
-        kept = {key: value for key, value in described.items() if key != "$ref"}
-        target: Any = schema
-        for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ("",):
-            target = target.get(part) if isinstance(target, dict) else None
-        described = {**target, **kept} if isinstance(target, dict) else {}
+            return found
+        target: Any = schema if reference.startswith("#/") else None
+        for part in reference[2:].split("/"):
+            target = _object(target).get(part)
+        described = {**_object(target), **{name: value for name, value in found.items() if name != "$ref"}}
     return {}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("Any", value) if isinstance(value, dict) else {}
+
+
+def _array(value: object) -> list[Any]:
+    return cast("Any", value) if isinstance(value, list) else []
 
 
 def _as_text(kind: Kind, value: Any) -> str:

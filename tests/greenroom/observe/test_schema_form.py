@@ -86,18 +86,18 @@ def test_an_answer_that_cannot_be_read_is_refused_by_name(name: str, text: str, 
         form_arguments(SCHEMA, {f"argument.{name}": text})
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {},
-        {"properties": []},
-        {"properties": {"a": None, "b": True, "c": 3}},
-        {"properties": {"a": {"$ref": "#/properties/a"}}},
-        {"properties": {"a": {"$ref": "https://elsewhere/x"}, "b": {"$ref": 3}}, "required": "a"},
-        {"properties": {"a": {"enum": []}, "b": {"enum": [{}] * 1000}, "c": {"type": {}}}},
-        {"properties": {"a": {"anyOf": [{"anyOf": [{"anyOf": "x"}]}]}, "b": {"type": ["string", "integer"]}}},
-    ],
-)
+MEANINGLESS: list[Any] = [
+    {},
+    {"properties": []},
+    {"properties": {"a": None, "b": True, "c": 3}},
+    {"properties": {"a": {"$ref": "#/properties/a"}}},
+    {"properties": {"a": {"$ref": "https://elsewhere/x"}, "b": {"$ref": 3}}, "required": "a"},
+    {"properties": {"a": {"enum": []}, "b": {"enum": [{}] * 1000}, "c": {"type": {}}}},
+    {"properties": {"a": {"anyOf": [{"anyOf": [{"anyOf": "x"}]}]}, "b": {"type": ["string", "integer"]}}},
+]
+
+
+@pytest.mark.parametrize("schema", MEANINGLESS)
 def test_a_schema_that_says_nothing_is_asked_for_as_json(schema: dict[str, Any]) -> None:
     assert {each.kind for each in form_fields(schema)} <= {"json"}
 
