@@ -41,6 +41,11 @@ class CallTracer(Protocol):
         """The keys that a carrier may have."""
         ...
 
+    @property
+    def is_of_environment(self) -> bool:
+        """Whether each worker process of the program has one of its own, which `WorkerTelemetry(name)` of `home` makes."""
+        ...
+
     def enter(self, call: int) -> None:
         """Make the call the current one, in the context of the code that runs for it."""
         ...

@@ -225,7 +225,7 @@ _REVISION = re.compile(r"20\d\d-\d\d-\d\d")
 
 def single_importers(tree: Tree) -> list[str]:
     """Every third party is imported by one file (its door), in the folder that `IMPORTER_FOLDERS` prescribes."""
-    allowed = set(_dependencies(tree.pyproject, developers=False)) | TEST_LIBRARIES
+    allowed = {_imported_as(name) for name in _dependencies(tree.pyproject, developers=False)} | TEST_LIBRARIES
     seen: dict[str, dict[str, int]] = defaultdict(dict)
     for source in tree.sources:
         for found in source.imports:
@@ -284,7 +284,8 @@ def used_dependencies(tree: Tree) -> list[str]:
                 reached.add(found.root.replace("_", "-"))
     return [
         f"pyproject.toml: {name} is imported by nothing that a program can reach"
-        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - TEST_LIBRARIES - reached)
+        for name in sorted(set(_dependencies(tree.pyproject, developers=False)) - TEST_LIBRARIES)
+        if _imported_as(name) not in reached
     ]
 
 
@@ -404,8 +405,9 @@ def _pins(tree: Tree, path: str) -> set[tuple[str, str]]:
 _PINNED = re.compile(r"[\w.-]+==[\w.+!-]+[^\n]*(?:\n +--hash=sha256:[0-9a-f]{64}[ \\]*)+")
 
 
-_IMPORTED_AS = {"opentelemetry-api": "opentelemetry"}
-"""By distribution: the package that it is imported as, where that has another name."""
+def _imported_as(distribution: str) -> str:
+    """The package that a distribution is imported as, with dashes."""
+    return "opentelemetry" if distribution == "opentelemetry-api" else distribution
 
 
 def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator[str]:
@@ -417,7 +419,7 @@ def _dependencies(pyproject: Mapping[str, Any], *, developers: bool) -> Iterator
     for requirement in (requirement for entries in lists for requirement in entries):
         name = re.match(r"[\w.-]+", requirement)
         assert name is not None, requirement
-        yield _IMPORTED_AS.get(name.group().lower(), name.group().lower())
+        yield name.group().lower()
 
 
 RULES = (

@@ -22,6 +22,7 @@ from .server_loader import load_server, report_author_errors, split_server_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from anyio.abc import Process
 
@@ -135,6 +136,7 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
         words = [server, "--http", http, *(word for each in origin for word in ("--origin", each)), *typed.words]
         words += [] if workers is None else ["--workers", str(workers)]
         words += [word for name in _ADMIN_OPTIONS if given[name] for word in _admin_words(name, given[name])]
+        words += ["--otel"] if given["otel"] else []
         file = server if server.endswith(".py") else server.rpartition(":")[0]
         folder = Path(file).resolve().parent if file.endswith(".py") else Path.cwd()
         return serve_and_watch(words, folder, max(grace or 0.0, drain or 0.0))
@@ -149,11 +151,14 @@ def serve(  # noqa: PLR0913 - a keyword for each option that decides what is don
             beside = {"allowed_origins": origin, "workers": workers, "grace": grace is not None, "admin": admin}
             beside |= {name: given[name] for name in ("inspect", "log_json")}
             _warn_unused_run_settings(server, {*typed.http, *(name for name, value in beside.items() if value)})
-        with nullcontext() if server is None else report_author_errors(server):
+        with (
+            _telemetry(found.settings.name) if given["otel"] else nullcontext(),
+            nullcontext() if server is None else report_author_errors(server),
+        ):
             found.run(
                 "stdio" if where is None else "http",
                 config=where,
-                inspect=given["inspect"],
+                inspect="acts" if given["inspect_acts"] else given["inspect"],
                 workers=workers,
                 grace=grace,
                 admin=admin,
@@ -202,6 +207,15 @@ def admin_settings(given: Mapping[str, Any]) -> Admin | None:
         return Admin(host=host, port=port, acts=acts, faults=faults, auth=auth, scope=_OBSERVE, act_scope=_OPERATE)
     except ConfigError as error:
         raise UsageError(f"--admin: {error}") from None
+
+
+def _telemetry(name: str) -> AbstractContextManager[None]:
+    """Traces and metrics, until the server stops. Raises `CommandFailed` where something has to be installed."""
+    try:
+        from greenroom.observe.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - few servers are traced
+    except ModuleNotFoundError as error:
+        raise CommandFailed(FAILED, f"--otel: {error}") from None
+    return telemetry_of_environment(name)
 
 
 def _import_server(server: str, *, stdio: bool) -> Server:

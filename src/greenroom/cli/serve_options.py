@@ -49,7 +49,8 @@ SERVE_OPTIONS: Final[Sequence[CommandOption]] = (
     ),
     CommandOption("workers", "the number of processes that share the port", "whole", metavar="N", most=64),
     CommandOption("watch", "restart the server when one of its files changes", "flag"),
-    CommandOption("inspect", "let `greenroom tree` show its processes, through a socket that only you can open", "flag"),
+    CommandOption("inspect", "let `greenroom top`, `tree`, `logs` and the like show it, through a socket that only you can open", "flag"),
+    CommandOption("inspect-acts", "as --inspect, and let you end, restart, park and retry its parts through that socket", "flag"),
     CommandOption(
         "admin",
         "serve health checks, metrics and the observer for a browser, at this host and port (127.0.0.1:9091)",
@@ -65,6 +66,7 @@ SERVE_OPTIONS: Final[Sequence[CommandOption]] = (
         "path",
         metavar="FILE",
     ),
+    CommandOption("otel", "send traces and metrics by OpenTelemetry, as its variables OTEL_* in the environment say", "flag"),
     CommandOption("grace", "how long the server may take to stop: 5, or what --drain-grace needs", "seconds", metavar="SECONDS", zero=True),
     CommandOption("no-access-log", "do not log each call and each refusal to stderr", "flag"),
     CommandOption("log-json", "write the log as JSON, one object per line", "flag"),

@@ -13,31 +13,42 @@ Opt-in attributes (the arguments and results of tools) are never set, since even
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+import os
 import re
 import time
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from opentelemetry import context as contexts
-from opentelemetry import metrics, propagate, trace
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "OpenTelemetry needs an extra: pip install 'greenroom[otel]'", name=missing.name
+    ) from missing
 
 from greenroom import __version__
 from greenroom.errors import ConfigError
 from greenroom.event_types import CallEnded, CallStarted
+from greenroom.supervision import GenServer
 from greenroom.supervision.event_bus import bus
 
 from .event_meter import EventMeter, address_parts, error_type
 from .metric_table import METRICS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
     from typing import Self
 
     from opentelemetry.propagators.textmap import TextMapPropagator
 
     from greenroom.event_types import Event
+    from greenroom.supervision import ExitReason
 
     from .metric_table import Metric
 
@@ -105,6 +116,8 @@ class OpenTelemetry:
         resource_uri_in_names: bool = False,
     ) -> None:
         self.home: Final = __name__
+        self.is_of_environment = False
+        """Whether `telemetry_of_environment` has made it, so that worker processes can make theirs in the same way."""
         self._propagator = propagate.get_global_textmap() if propagator is None else propagator
         self.fields: Sequence[str] = tuple(sorted(self._propagator.fields))
         """The keys by which requests carry their trace."""
@@ -461,3 +474,121 @@ def _baggage_member(text: str) -> str:
 def enter_carried(carried: Mapping[str, str]) -> None:
     """Continue a trace in another process of the operating system: `carried` is what `OpenTelemetry.carrier` returned there."""
     contexts.attach(propagate.extract(dict(carried)))
+
+
+# --- `greenroom serve --otel`: the SDK as the variables OTEL_* of the environment say, for programs that have not configured it.
+
+_INSTALL: Final = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+_PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+"""By the protocol of OTLP, the exporter's name among entry points."""
+_SERVICE: Final = "service.name"
+
+
+@contextmanager
+def telemetry_of_environment(name: str) -> Generator[None]:
+    """Trace and measure during the block. `name` is the service's, unless the environment has one. What was collected is sent in the end.
+
+    The variables are those of OpenTelemetry: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, OTEL_SERVICE_NAME and so on. Providers that the program has set stay,
+    and so does an `OpenTelemetry` that it has installed.
+
+    Raises:
+        ConfigError: The SDK or an exporter is not installed, or a variable is wrong.
+
+    """
+    if bus.tracer is not None:
+        yield
+        return
+    stops = _configure_sdk(name)
+    telemetry = OpenTelemetry()
+    telemetry.is_of_environment = True
+    try:
+        with telemetry:
+            yield
+    finally:
+        for stop in stops:
+            stop()
+
+
+class WorkerTelemetry(GenServer):
+    """The telemetry of a worker process, whose main program has that of the environment."""
+
+    traps_exit: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
+        """`name` is the service's."""
+        self._name = name
+        self._open = ExitStack()
+
+    def init(self) -> None:
+        """Begin."""
+        self._open.enter_context(telemetry_of_environment(self._name))
+
+    async def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - however it ends
+        """Send what was collected."""
+        await asyncio.to_thread(self._open.close)
+
+
+def _configure_sdk(name: str) -> list[Callable[[], object]]:
+    """Set the providers that the program has not set. Returns what shuts them down."""
+    try:
+        from opentelemetry.sdk.metrics import MeterProvider  # noqa: PLC0415 - the SDK is no dependency
+        from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader  # noqa: PLC0415 - same
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - same
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - same
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - same
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"OpenTelemetry's SDK is not installed: {_INSTALL}") from error
+    stops: list[Callable[[], object]] = []
+    resource = Resource.create()
+    if str(resource.attributes.get(_SERVICE, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({_SERVICE: name}))
+    is_traced, is_measured = _is_unset(trace.get_tracer_provider()), _is_unset(metrics.get_meter_provider())
+    # All are made before any is set: a provider that is set stays.
+    span_exporters, metric_exporters = (
+        _exporters(signal) if wanted else [] for signal, wanted in (("traces", is_traced), ("metrics", is_measured))
+    )
+    if is_traced:
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        for exporter in span_exporters:
+            tracers.add_span_processor(BatchSpanProcessor(exporter))
+        trace.set_tracer_provider(tracers)
+        stops.append(tracers.shutdown)
+    if is_measured:
+        readers = [
+            each if isinstance(each, MetricReader) else PeriodicExportingMetricReader(each) for each in metric_exporters
+        ]
+        meters = MeterProvider(readers, resource, shutdown_on_exit=False)
+        metrics.set_meter_provider(meters)
+        stops.append(meters.shutdown)
+    return stops
+
+
+def _is_unset(provider: object) -> bool:
+    """Whether this is the API's own stand-in for a provider."""
+    return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
+
+
+def _exporters(signal: str) -> list[Any]:
+    """The exporters of traces or metrics."""
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    names = [each.strip() for each in os.environ.get(variable, "").split(",") if each.strip()] or ["otlp"]
+    return [_exporter(signal, variable, name) for name in names if name != "none"]
+
+
+def _exporter(signal: str, variable: str, name: str) -> Any:
+    entry = name
+    if name == "otlp":
+        variables = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+        protocol = next(filter(None, map(os.environ.get, variables)), "http/protobuf")
+        if protocol not in _PROTOCOLS:
+            raise ConfigError(f"{variables[1]} is {' or '.join(_PROTOCOLS)}, not {protocol!r}")
+        entry = _PROTOCOLS[protocol]
+    found = next(iter(entry_points(group=f"opentelemetry_{signal}_exporter", name=entry)), None)
+    if found is None:
+        kind = "grpc" if entry.endswith("grpc") else "http"
+        hint = _INSTALL.replace("http", kind) if name == "otlp" else "none, console and otlp are the usual ones"
+        raise ConfigError(f"{variable}={name}: no installed package has that exporter: {hint}")
+    try:
+        return found.load()()
+    except Exception as error:
+        raise ConfigError(f"{variable}={name}: the exporter cannot be made: {error}") from error
