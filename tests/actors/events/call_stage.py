@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 POOL = Pool(size=1, queue=0, warm=1)
 
 
-def make_server() -> Server:
+def make_server(**limits: Any) -> Server:
     """A server with a tool for each ending."""
-    settings = Settings(call_timeout=3.0, cancel_grace=0.5, max_in_flight=2, max_exchanges=1, max_tasks=1)
+    bounds = {"max_in_flight": 2, "max_exchanges": 1, "max_tasks": 1, **limits}
+    settings = Settings(call_timeout=3.0, cancel_grace=0.5, **bounds)
     server = Server("stage", settings=settings)
 
     @server.tool(task_support="optional")
@@ -133,9 +134,9 @@ class CallStage:
 
 
 @asynccontextmanager
-async def call_stage() -> AsyncGenerator[CallStage]:
+async def call_stage(**limits: Any) -> AsyncGenerator[CallStage]:
     """A running stage. Its pool has its worker in this node."""
-    server, provider = make_server(), LocalProvider()
+    server, provider = make_server(**limits), LocalProvider()
     company = server.company
     company._pools = Pools(company.key, company.settings, company.catalogue_ref, provider)
     async with server.started(), WireProbe(company) as probe:

@@ -55,7 +55,7 @@ async def test_a_call_that_waits_for_a_thread_says_for_how_long() -> None:
             await asyncio.gather(*(probe.call("hold") for _ in range(2)))
     first, second = sorted(heard.ended("tools/call"), key=lambda each: each.queued)
     assert (first.isolation, second.isolation) == ("thread", "thread")
-    assert first.queued < 1 < 1.9 < second.queued <= second.seconds
+    assert (round(first.queued), round(second.queued)) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,8 @@ async def test_a_caller_has_a_kind_and_a_name_without_secrets(principal: Hashabl
         with hearing() as heard:
             async with WireProbe(company, peer=Peer("test", "192.0.2.1:5", principal)) as probe:
                 await probe.request("ping")
-    for event in (*heard.of(CallStarted), *heard.of(CallEnded), *heard.of(SessionOpened)):
+    told: list[CallStarted | CallEnded | SessionOpened] = [*heard.of(CallStarted), *heard.of(CallEnded)]
+    for event in (*told, *heard.of(SessionOpened)):
         assert (event.principal_kind, event.principal, event.address) == (kind, text, "192.0.2.1:5")
 
 
@@ -249,7 +250,7 @@ async def test_a_process_of_a_pool_is_told_with_the_signal_that_ended_it() -> No
     assert (len(started), len(ended)) == (2, 2)
     assert [(each.signal, each.is_failure) for each in ended] == [("SIGSEGV", True), ("", False)]
     assert {(each.program, each.process) for each in started} == {("stage", 4711)}
-    assert len({each.pool for each in (*started, *ended)}) == 1
+    assert len({each.pool for each in started} | {each.pool for each in ended}) == 1
 
 
 # --- refusals, steps, messages
@@ -279,11 +280,11 @@ async def test_steps_and_messages_are_for_listeners_that_ask_for_them() -> None:
     async with server.started() as company, WireProbe(company) as probe:
         with hearing() as few, hearing(details=True) as all_of_them:
             await probe.request("tools/call", {"name": "work", "arguments": {}, "_meta": {"progressToken": 1}})
-    assert few.of(CallStep) == few.of(FramePassed) == []
+    assert (few.of(CallStep), few.of(FramePassed)) == ([], [])
     steps = [(each.step, each.text) for each in all_of_them.of(CallStep)]
     assert steps == [("queued", ""), ("worker", "loop"), ("progress", "1/2"), ("log", "info")]
     frames = all_of_them.of(FramePassed)
-    assert [each.direction for each in frames][0] == "in"
+    assert frames[0].direction == "in"
     assert b'"method":"tools/call"' in frames[0].body
     assert b"".join(each.body for each in frames).count(b"a secret") == 1
     (info,) = {each.session for each in frames}
