@@ -27,30 +27,31 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=events.Event)
 
-MOST_OPEN_CALLS: Final = 5_000
+MOST_OPEN_CALLS: Final = 2_000
 """Calls in flight of which details are kept; more are only counted."""
-MOST_ENDED_CALLS: Final = 2_000
-_SHARE_OF_CALLS: Final = 500
+MOST_ENDED_CALLS: Final = 1_000
+_SHARE_OF_CALLS: Final = 250
 MOST_STEPS: Final = 100
 """The steps of one call: the first ones, and then only the last."""
 _MOST_STEPS_IN_ALL: Final = 50_000
 MOST_NAMES: Final = 500
 """Tools, prompts and resource templates of all programs that are counted by themselves."""
-MOST_GROUPS: Final = 200
+MOST_GROUPS: Final = 100
 """Groups of crashes; the one that has been quiet for longest gives way."""
 MOST_CRASHES: Final = 5
 """The crashes of a group that are kept whole."""
 MOST_NOTICES: Final = 400
 _SHARE_OF_NOTICES: Final = 200
-MOST_OPEN: Final = 5_000
+MOST_OPEN: Final = 2_000
 """Sessions, streams, questions and tasks that are open, of each kind."""
 MOST_BLOCKS: Final = 50
-_MOST_UPSTREAMS: Final = 2_000
+_MOST_UPSTREAMS: Final = 1_000
 _LONGEST_STACK: Final = 4_096
 """The longest stack in characters; its end is what matters."""
 _LONGEST_FIELD: Final = 512
 """The longest other text of an event in characters."""
-_MOST_PARTS: Final = 20
+_MOST_PARTS: Final = 10
+_LONGEST_PART: Final = 128
 UNKNOWN: Final = "_unknown"
 """Stands for all names that are not registered."""
 OTHER: Final = "_other"
@@ -471,7 +472,7 @@ def bounded(event: E) -> E:
             if len(value) > _LONGEST_FIELD:
                 cut[name] = value[-_LONGEST_STACK:] if name == "stack" else value[:_LONGEST_FIELD]
         elif kind is tuple:
-            cut[name] = tuple([str(each)[:_LONGEST_FIELD] for each in value[:_MOST_PARTS]])
+            cut[name] = tuple([str(each)[:_LONGEST_PART] for each in value[:_MOST_PARTS]])
         elif kind is dict:  # a trace: its id is all that a view shows
             cut[name] = {key: value[key][:_LONGEST_FIELD] for key in ("traceparent",) if key in value}
     return msgspec.structs.replace(event, **cut) if cut else event
