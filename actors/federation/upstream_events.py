@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
-from greenroom.actors.client.client_events import reason_text
+from greenroom.actors.client.client_events import ClientCall, reason_text
 from greenroom.event_types import BreakerChanged, RequestRefused, UpstreamChanged
 from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from greenroom.actors.client.errors import ClientError
+    from greenroom.auth.errors import SignInError
+
     from .federation_errors import UpstreamBusy
     from .upstream import Upstream
+
+_BOUNDS: Final = frozenset({"no_room"})
+"""The reasons of errors that are refusals by a bound of this program."""
 
 
 def announce_state(upstream: Upstream, before: str) -> None:
@@ -43,6 +52,15 @@ def announce_breaker(upstream: Upstream) -> None:
                 reason=reason_text(breaker.cause),
             )
         )
+
+
+def announce_unsent(
+    program: str, upstream: str, method: str, params: Mapping[str, Any], error: ClientError | SignInError
+) -> None:
+    """Emit a call that got no connection to an upstream: all are in use, the upstream is away, or the caller has no login there."""
+    ClientCall(upstream, None, asyncio.get_running_loop(), method, params).end(None, error)
+    if bus.listener is not None and error.reason in _BOUNDS:
+        bus.listener(RequestRefused(program=program, kind=error.reason, method=method))
 
 
 def announce_full_queue(upstream: Upstream, busy: UpstreamBusy, method: str) -> None:

@@ -33,6 +33,7 @@ from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError, P
 from greenroom.protocol.input_required import MOST_ROUNDS
 from greenroom.protocol.serialization import is_array, is_object
 from greenroom.supervision import detached_task
+from greenroom.supervision.event_bus import bus
 
 from .era_bridge import (
     UpstreamTraits,
@@ -104,6 +105,19 @@ class UpstreamCalls:
         connection = await self._connections.connection_for(server, ctx)
         return connection.line, connection
 
+    async def _connected(
+        self, server: str, method: str, params: Mapping[str, Any], ctx: Context
+    ) -> tuple[Line, ClientConnection | None]:
+        """The same; listeners of events hear of a request that gets no connection."""
+        try:
+            return await self.connect(server, ctx)
+        except (ClientError, SignInError) as error:
+            if bus.listener is not None:
+                from greenroom.actors.federation.upstream_events import announce_unsent  # noqa: PLC0415 - only a program with a listener loads the events
+
+                announce_unsent(self._host.federation.key.name, server, method, params, error)
+            raise
+
     async def carry(  # noqa: PLR0913 - the request, and the call that it is for
         self,
         server: str,
@@ -123,7 +137,7 @@ class UpstreamCalls:
         number: int | None = None
         traits, answered = UpstreamTraits(), False
         try:
-            line, connection = await self.connect(server, ctx)
+            line, connection = await self._connected(server, method, params, ctx)
             number = None if connection is None else connection.enter(ctx)
             if serial is not None and self._host.federation.serial(server) != serial:
                 answered = True  # nothing was sent
