@@ -151,16 +151,18 @@ class SessionCalls:
         self._abandon(call, reason, CANCELLED)
         self.reply(call, None, "cancelled")
 
-    def abort(self, number: int, why: str) -> bool:
-        """End a call for an operator, by its number in events: its peer gets an error. False when it has ended."""
-        call = next((each for each in self.table if each.observed is not None and each.observed.number == number), None)
-        if call is None:
-            return False
-        self.table.take(call.key)
-        self._abandon(call, why, CANCELLED)
-        error = aborted()
-        self.reply(call, encode_error(call.id, error), "cancelled", _http_status(call), error)
-        return True
+    def abort(self, call: SessionCall, why: str) -> None:
+        """End a call for an operator: its peer gets an error."""
+        if self.table.get(call.key) is call:
+            self.table.take(call.key)
+            self._abandon(call, why, CANCELLED)
+            error = aborted()
+            self.reply(call, encode_error(call.id, error), "cancelled", _http_status(call), error)
+
+    def ask_abort(self, call: SessionCall, why: str) -> bool:
+        """Have the session end a call, from outside of its process. False when the call or the session has ended."""
+        session = self._session
+        return self.table.get(call.key) is call and session.own_ref.cast(type(session).abort_call, call, why)
 
     def check_deadlines(self) -> None:
         """End overdue calls, make streams of silent ones, and set the timer for the next deadline."""
@@ -367,6 +369,10 @@ class SessionCall:
         """The timeout in seconds."""
         self.last_active = 0.0
         """When a question of its handler was last settled, on the loop's clock. Reports are counted by its peer channel."""
+
+    def abort(self, why: str) -> bool:
+        """End the call for an operator: its peer gets an error. False when it has ended."""
+        return self.calls is not None and self.calls.ask_abort(self, why)
 
     def started(self, worker: Pid) -> None:
         """Note the worker that was started for this call."""

@@ -306,8 +306,8 @@ class EventRecord:
         return self.calls.get(number) or self._ended_calls.get(number)
 
     def _counts_of(self, event: CallEnded) -> NameCounts:
-        method = event.method if event.is_method_known else UNKNOWN
-        name = _template(event) if event.is_known else UNKNOWN
+        method = event.method[:_LONGEST_PART] if event.is_method_known else UNKNOWN
+        name = _template(event)[:_LONGEST_FIELD] if event.is_known else UNKNOWN
         key = (event.side, event.program, method, name)
         found = self.names.get(key)
         if found is None:
@@ -376,7 +376,7 @@ class EventRecord:
 
     def _task_ended(self, event: events.TaskEnded, now: float) -> None:
         self.tasks.close((event.program, event.task))
-        self.task_statuses[event.status] += 1
+        self.task_statuses[event.status[:_LONGEST_PART] if len(self.task_statuses) < _MOST_PARTS else OTHER] += 1
         self.ended_tasks.add(event.program, (now, bounded(event)))
 
     # --- upstreams and pools
