@@ -22,9 +22,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(READY) ## start the demonstration: a server whose tools die, and a tree that does not: PORT=8000
-	$(BIN)/python -m examples.demo --port $(PORT)
+run: $(READY) ## start the demonstration: a server whose tools die, and a tree that does not, in your browser: PORT=8000 ADMIN_PORT=9091
+	$(BIN)/python -m examples.demo --port $(PORT) --admin-port $(ADMIN_PORT)
 PORT ?= 8000
+ADMIN_PORT ?= 9091
 
 # `coverage run` starts measuring before pytest loads greenroom's own plugin, and it runs the `pytest` script: `python -m pytest`
 # would put the repository's root on sys.path, where `import actors` succeeds.

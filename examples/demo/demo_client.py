@@ -5,6 +5,8 @@ It shows each call, its answer, and that the tree is the same before and after, 
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.wire_probe import WireProbe
@@ -34,6 +36,35 @@ TOUR: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("shaky__count", {"to": 30}),
     ("clock__now", {}),
 )
+
+
+VISITS: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
+    ("add", {"a": 40, "b": 2}),
+    ("crash", {}),
+    ("stream", {"steps": 3}),
+    ("segfault", {}),
+    ("library__find", {"title": "erlang"}),
+    ("leave", {}),
+    ("shaky__count", {"to": 3}),
+    ("fail", {}),
+)
+PAUSE: Final = 1.5
+"""Seconds between two visits."""
+
+
+async def run_visits(company: Company) -> None:
+    """Call one tool after the other without end, so that there is something to see: some of them die."""
+    async with WireProbe(company) as probe:
+        while True:
+            for tool, arguments in VISITS:
+                await asyncio.sleep(PAUSE)
+                call = await probe.ask("tools/call", {"name": tool, "arguments": dict(arguments)})
+                await probe.wait_for(partial(_answers, call), within=60.0, what=f"the answer to {tool}")
+                probe.received.clear()
+
+
+def _answers(call: int, message: Mapping[str, Any]) -> bool:
+    return message.get("id") == call and "method" not in message
 
 
 async def run_tour(company: Company, printer: Ref[EventPrinter]) -> None:

@@ -46,6 +46,9 @@ class EventPrinter(GenServer):
     def init(self) -> None:
         """Subscribe to the node's reports."""
         self._unsubscribe = current_node().reports.subscribe(self.ref().send)
+
+    def follow_clients(self) -> None:
+        """Look for clients and servers that come and go, from now on: when all parts of the program have started."""
         send_after(LOOK, self.pid, "look")
 
     def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason

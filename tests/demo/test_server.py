@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,7 +58,7 @@ def until(process: subprocess.Popen[str], words: str) -> str:
 def test_the_demo_client_sees_tools_die_and_the_tree_is_unchanged() -> None:
     with demonstration() as process:
         seen = until(process, "Now it is your turn")
-        tree = until(process, "HttpListener")
+        tree = until(process, "ReadyMark")
         process.send_signal(signal.SIGTERM)
         rest = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 0, rest
@@ -124,8 +125,9 @@ def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
 
 def test_make_run_listens_where_it_is_told() -> None:
     """The command that `make` would run."""
-    for words, port in (((), "8000"), (("PORT=8123",), "8123")):
-        environment = {name: value for name, value in os.environ.items() if name not in ("PORT", "MAKEFLAGS")}
+    for words, port, admin in (((), "8000", "9091"), (("PORT=8123", "ADMIN_PORT=9123"), "8123", "9123")):
+        left_out = ("PORT", "ADMIN_PORT", "MAKEFLAGS")
+        environment = {name: value for name, value in os.environ.items() if name not in left_out}
         done = subprocess.run(
             ["make", "--no-print-directory", "-n", "-o", ".venv/.ready", "run", *words],
             cwd=Path(__file__).parents[2],
@@ -134,4 +136,24 @@ def test_make_run_listens_where_it_is_told() -> None:
             text=True,
             check=True,
         )
-        assert done.stdout.splitlines()[-1].endswith(f"-m examples.demo --port {port}")
+        assert done.stdout.splitlines()[-1].endswith(f"-m examples.demo --port {port} --admin-port {admin}")
+
+
+def test_within_ten_seconds_the_observer_shows_tools_that_die_and_a_tree_that_heals() -> None:
+    with demonstration() as process:
+        seen = until(process, "observe: ")
+        link = re.search(r"observe: (http://127\.0\.0\.1:\d+/observe/)\?(token=\S+)", seen)
+        assert link is not None
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+        def page(path: str) -> str:
+            with opener.open(f"{link[1]}{path}", timeout=SECONDS) as response:
+                return str(response.read().decode())
+
+        began = time.monotonic()
+        page(f"?{link[2]}")
+        while not ("ZeroDivisionError" in page("crashes") and "SIGKILL" in page("upstreams")):
+            assert time.monotonic() < began + 10
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 0, rest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .observatory import Observatory
@@ -37,6 +39,10 @@ class ObservedProgram:
             faults=admin.faults,
         )
         self._metrics: PrometheusMetrics | None = None
+        with suppress(ModuleNotFoundError):  # an extra: where it is missing, a scraper is told what to install
+            import_module(
+                "greenroom.observe.prometheus_metrics"
+            )  # now, since it takes a while and `start` runs in the loop
 
     def start(self) -> None:
         """Collect from now on. Metrics are collected where their extra is installed. A no-op where it collects already."""
@@ -44,7 +50,7 @@ class ObservedProgram:
         if self._metrics is None:
             try:
                 self.own_metrics()
-            except ModuleNotFoundError:  # a scraper is told what to install
+            except ModuleNotFoundError:
                 return
 
     def stop(self) -> None:

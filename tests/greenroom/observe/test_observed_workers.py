@@ -95,7 +95,7 @@ async def test_a_worker_that_does_not_answer_delays_nothing_and_is_named() -> No
     async def ask(name: str, request: bytes, seconds: float) -> bytes:
         asked.append((name, seconds))
         if name == "worker-2":
-            raise CallTimeout(name, seconds)
+            raise CallTimeout(seconds)
         return await answer_parent(worker, request)
 
     parent = ObservedWorkers(Admin(acts=True), "many", ("worker-1", "worker-2"), ask)
