@@ -10,7 +10,7 @@ from greenroom.event_types import CallEnded, CallStarted, Event
 from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Mapping, Sequence
 
 T = TypeVar("T", bound=Event)
 
@@ -52,8 +52,10 @@ def hearing(*, details: bool = False) -> Generator[HeardEvents]:
 class NumberTracer:
     """A tracer whose carrier has the number of the call as its trace and span."""
 
-    home = __name__
-    fields = ("traceparent", "tracestate", "baggage")
+    home: str = __name__
+    fields: Sequence[str] = ("traceparent", "tracestate", "baggage")
+
+    is_of_environment = False
 
     def enter(self, call: int) -> None:
         """A no-op."""
@@ -62,9 +64,9 @@ class NumberTracer:
         """The trace context of the call."""
         return {"traceparent": f"00-{call:032x}-{call:016x}-01", "tracestate": "ours=1"}
 
-    def current_ids(self) -> tuple[str, str] | None:
-        """None: there is no current span."""
-        return None
+    def ids_of(self, call: int) -> tuple[str, str] | None:
+        """The number, as both."""
+        return f"{call:032x}", f"{call:016x}"
 
 
 def call_in(traceparent: str) -> int:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from greenroom.event_types import QuestionAsked as QuestionAsked
     from greenroom.event_types import QuestionEnded as QuestionEnded
     from greenroom.event_types import RequestRefused as RequestRefused
+    from greenroom.event_types import ServerWrote as ServerWrote
     from greenroom.event_types import SessionClosed as SessionClosed
     from greenroom.event_types import SessionOpened as SessionOpened
     from greenroom.event_types import SignInEnded as SignInEnded
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from greenroom.event_types import UpstreamChanged as UpstreamChanged
 
     from .admin_settings import Admin as Admin
+    from .audit_log import AuditLog as AuditLog
     from .open_telemetry import OpenTelemetry as OpenTelemetry
     from .prometheus_metrics import PrometheusMetrics as PrometheusMetrics
     from .prometheus_metrics import WorkerMetrics as WorkerMetrics
@@ -52,10 +54,11 @@ _HOMES: Final[dict[str, str]] = {
     "greenroom.event_types": "ActDone BreakerChanged CallEnded CallStarted CallStep ChildEnded "
     "ChildStarted EVENT_TYPES Event FramePassed LoopBlocked LoopLagged "
     "PoolWorkerEnded PoolWorkerStarted ProcessCrashed ProcessLeaked "
-    "QuestionAsked QuestionEnded RequestRefused SessionClosed SessionOpened "
-    "SignInEnded StreamClosed StreamOpened SupervisorGaveUp TaskCreated "
-    "TaskEnded UpstreamChanged",
+    "QuestionAsked QuestionEnded RequestRefused ServerWrote SessionClosed "
+    "SessionOpened SignInEnded StreamClosed StreamOpened SupervisorGaveUp "
+    "TaskCreated TaskEnded UpstreamChanged",
     "greenroom.observe.admin_settings": "Admin",
+    "greenroom.observe.audit_log": "AuditLog",
     "greenroom.observe.open_telemetry": "OpenTelemetry",
     "greenroom.observe.prometheus_metrics": "PrometheusMetrics WorkerMetrics",
 }
