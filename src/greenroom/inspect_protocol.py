@@ -108,10 +108,11 @@ class InspectRefusal(Exception):
         self.kind: RefusalKind = kind
 
 
-_REQUESTS: Final = msgspec.json.Decoder(SnapshotRequest | ViewRequest | FollowRequest | ActRequest | LinkRequest)
+AnyRequest: TypeAlias = SnapshotRequest | ViewRequest | FollowRequest | ActRequest | LinkRequest
+_REQUESTS: Final[msgspec.json.Decoder[AnyRequest]] = msgspec.json.Decoder(AnyRequest)
 
 
-def read_request(line: bytes) -> SnapshotRequest | ViewRequest | FollowRequest | ActRequest | LinkRequest:
+def read_request(line: bytes) -> AnyRequest:
     """The request of a line. Raises `InspectRefusal`."""
     if len(line) > LONGEST_REQUEST:
         raise InspectRefusal("invalid", f"a request has at most {LONGEST_REQUEST} bytes")

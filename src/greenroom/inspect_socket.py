@@ -1,13 +1,13 @@
-"""The inspect socket: shows a program's process tree to its own user, from another terminal.
+"""The inspect socket: shows a program to its own user, from another terminal.
 
 It is off by default: `server.run(…, inspect=True)`, `greenroom serve --inspect`, and `inspectable("my host")` in any other program. The socket has mode 0600 in
-a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A connection gets one snapshot, taken without a message to any process; there
-are no requests, and nothing can be changed. `InspectListener` is a process without callers; if it dies, its supervisor opens a new socket.
+a folder of greenroom's with mode 0700, and a peer of another user gets nothing. A client that sends nothing gets one snapshot, taken without a message to any
+process; others ask for views, follow events, and with `inspect="acts"` act on the program (`greenroom.inspect_protocol`). `InspectListener` is a process without
+callers; if it dies, its supervisor opens a new socket.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -27,14 +27,19 @@ from greenroom.supervision import GenServer, Pid, child, current_node, snapshot,
 from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
 
 from .errors import ConfigError
+from .inspect_protocol import SnapshotRequest
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from greenroom.actors.federation.upstream import Upstream
     from greenroom.actors.federation.upstream_manager import UpstreamManager
     from greenroom.supervision import ChildSpec, ExitReason
     from greenroom.supervision.acceptor import Acceptor
+
+    from .inspect_protocol import Inspect
+    from .inspect_requests import InspectedProgram
 
 log: Final = logging.getLogger("greenroom.inspect")
 _NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
@@ -152,10 +157,14 @@ def read_snapshot(path: Path) -> dict[str, Any]:
         sock.settimeout(_TIMEOUT)
         sock.connect(str(path))
         data = bytearray()
-        while part := sock.recv(1 << 16):
-            data += part
-            if len(data) > _LARGEST_SNAPSHOT:
-                raise ConfigError(f"{path} sent more than {_LARGEST_SNAPSHOT} bytes: is it an inspect socket?")
+        # A program of an older version sends without being asked, and closes with this request unread: then the system says so after what was sent.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.sendall(msgspec.json.encode(SnapshotRequest()) + b"\n")
+        with contextlib.suppress(ConnectionResetError):
+            while part := sock.recv(1 << 16):
+                data += part
+                if len(data) > _LARGEST_SNAPSHOT:
+                    raise ConfigError(f"{path} sent more than {_LARGEST_SNAPSHOT} bytes: is it an inspect socket?")
     try:
         return dict(msgspec.json.decode(data, type=_SnapshotShape))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -163,16 +172,18 @@ def read_snapshot(path: Path) -> dict[str, Any]:
 
 
 class InspectListener(GenServer):
-    """Serves snapshots on a program's inspect socket."""
+    """Answers on a program's inspect socket."""
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, name: str, urls: Callable[[], Sequence[str]]) -> None:
-        """`name` is the program's name, `urls` returns where it serves."""
+    def __init__(self, name: str, urls: Callable[[], Sequence[str]], inspect: Inspect = True) -> None:  # noqa: FBT002 - it is no flag
+        """`name` is the program's name, `urls` returns where it serves. With "acts", clients may act on the program."""
         self.name = name
         self.urls = urls
         self.path = Path()
+        self._may_act = inspect == "acts"
         self._acceptor: Acceptor | None = None
+        self._program: InspectedProgram | None = None
 
     async def init(self) -> None:
         """Open the socket."""
@@ -188,7 +199,8 @@ class InspectListener(GenServer):
             self.path.chmod(0o600)
             sock.listen(BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - its only argument
-            self._acceptor = serve(stream_protocol(self._send_snapshot), [sock], log)
+            self._program = self._inspected()
+            self._acceptor = serve(stream_protocol(self._serve), [sock], log)
         except BaseException:
             sock.close()
             self.path.unlink(missing_ok=True)
@@ -198,18 +210,24 @@ class InspectListener(GenServer):
         """Close and remove the socket."""
         if self._acceptor is not None:
             self._acceptor.close()
+        if self._program is not None:
+            self._program.stop()
         self.path.unlink(missing_ok=True)
 
-    async def _send_snapshot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:  # noqa: ARG002 - there are no requests
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if _is_same_user(writer.get_extra_info("socket")):
-                async with asyncio.timeout(_TIMEOUT):
-                    writer.write(msgspec.json.encode(self.as_data()))
-                    await writer.drain()
-        except (OSError, TimeoutError):
-            pass  # the peer is gone
+            if self._program is not None and _is_same_user(writer.get_extra_info("socket")):
+                await self._program.serve(reader, writer)
         finally:
             writer.close()
+
+    def _inspected(self) -> InspectedProgram:
+        from .inspect_requests import InspectedProgram  # noqa: PLC0415 - it loads what the views need
+        from .observe.observatory import Observatory  # noqa: PLC0415 - as above
+
+        observatory = Observatory(self.name, urls=self.urls, acts=self._may_act)
+        observatory.start()
+        return InspectedProgram(self.as_data, observatory)
 
     def as_data(self) -> dict[str, Any]:
         """The snapshot as JSON data."""
@@ -265,15 +283,17 @@ def _server(upstream: Upstream, parent: Pid | None) -> _ServerShape:
     }
 
 
-def inspect_child(name: str, urls: Callable[[], Sequence[str]] = tuple) -> ChildSpec[Any]:
+def inspect_child(name: str, urls: Callable[[], Sequence[str]] = tuple, *, inspect: Inspect = True) -> ChildSpec[Any]:
     """The spec of an `InspectListener` as a child of any supervisor."""
-    return child(InspectListener, name, urls).but(id="inspect socket", restart="transient")
+    return child(InspectListener, name, urls, inspect).but(id="inspect socket", restart="transient")
 
 
 @contextlib.asynccontextmanager
-async def inspectable(name: str, urls: Callable[[], Sequence[str]] = tuple) -> AsyncGenerator[Path]:
-    """Open an inspect socket for the node of this loop during the block."""
-    listener = await start(InspectListener, name, urls)
+async def inspectable(
+    name: str, urls: Callable[[], Sequence[str]] = tuple, *, inspect: Inspect = True
+) -> AsyncGenerator[Path]:
+    """Open an inspect socket for the node of this loop during the block. With `inspect="acts"`, its user may act on the program as well."""
+    listener = await start(InspectListener, name, urls, inspect)
     try:
         yield socket_folder() / f"{os.getpid()}-{_file_name(name)}{_SUFFIX}"
     finally:

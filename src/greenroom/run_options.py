@@ -56,6 +56,12 @@ def check_options(make: Callable[..., Any], options: Mapping[str, Any]) -> None:
         raise ConfigError(unknown_option("a server", option, [*known, *settings], elsewhere, otherwise))
 
 
+def check_inspect(inspect: object) -> None:
+    """Raise `ConfigError` for a value of `inspect` that says nothing."""
+    if inspect not in (True, False, "acts"):
+        raise ConfigError(f'inspect must be True, False or "acts", not {inspect!r}')
+
+
 def check_run(
     transport: object,
     *,

@@ -17,6 +17,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from greenroom.event_types import ServerWrote
 from greenroom.protocol.jsonrpc import OversizedMessage
 from greenroom.protocol.sse import LineFramer
 from greenroom.supervision import (
@@ -34,6 +35,7 @@ from greenroom.supervision import (
     tracebacks,
     trap_exit,
 )
+from greenroom.supervision.event_bus import bus
 
 from .child_process import ChildProcess
 from .errors import ConnectFailed, ConnectionLost, NotMcp, ProcessDied, TransportError, WireFull
@@ -91,7 +93,7 @@ class CommandWire:
         self._given_up = False
         """Set after too many invalid lines: nothing more is delivered."""
         self._stdin = ChildStdin(command.limits.queue, self._on_stdin_closed)
-        self._stderr = ChildStderr(command.limits.stderr, command.sink)
+        self._stderr = ChildStderr(command.limits.stderr, command.sink, self._report_stderr)
         self._child: ChildProcess  # set at the start of the process, and so before any callback
         self._loop = asyncio.get_running_loop()
         self._reading = False
@@ -293,6 +295,10 @@ class CommandWire:
         if items:
             self._owner.send(Inbound(self.pid, items))
 
+    def _report_stderr(self, text: str) -> None:
+        if bus.detail_listener is not None:
+            bus.detail_listener(ServerWrote(process=self._child.pid, command=self.description, text=text))
+
     def _on_stderr(self) -> None:
         child = self._child
         if child.is_open(child.errors) and self._stderr.read(child.errors):
@@ -354,7 +360,7 @@ def _is_exit(message: object) -> bool:
     return isinstance(message, Exit | ChildExited)
 
 
-# --- The child's stderr: always read, since a full pipe would block the child; its end is kept, and each line passed to the callback.
+# --- The child's stderr: always read, since a full pipe would block the child; its end is kept, and each line passed to the callback and to listeners of details.
 
 log = logging.getLogger("greenroom.command")
 
@@ -364,10 +370,11 @@ STDERR_LINE: Final = 16 * 1024
 class ChildStderr:
     """The end of the child's stderr output."""
 
-    def __init__(self, limit: int, sink: Callable[[str], None] | None) -> None:
-        """`limit` is how many bytes are kept."""
+    def __init__(self, limit: int, sink: Callable[[str], None] | None, report: Callable[[str], None]) -> None:
+        """`limit` is how many bytes are kept. `report` gets each line while a listener of details is there, and `sink`, which is user code, always."""
         self._limit = limit
         self._sink = sink
+        self._report = report
         self._tail = b""
         self._cut = False
         self._lines = LineFramer(STDERR_LINE)
@@ -408,19 +415,20 @@ class ChildStderr:
         tail = self._tail + chunk[-self._limit :]
         self._cut = self._cut or len(self._tail) + len(chunk) > self._limit
         self._tail = tail[-self._limit :]
-        if self._sink is not None:
+        if self._sink is not None or bus.detail_listener is not None:
             for line in self._lines.feed(chunk):
                 self._deliver(line)
 
     def _deliver(self, line: bytes | OversizedMessage) -> None:
-        sink = self._sink
-        if sink is None:
-            return
         text = (
             line.head.decode(errors="replace") + "…"
             if isinstance(line, OversizedMessage)
             else line.decode(errors="replace")
         )
+        self._report(text)
+        sink = self._sink
+        if sink is None:
+            return
         try:
             sink(text)
         except Exception:  # noqa: BLE001 - the callback is user code: its errors are logged
