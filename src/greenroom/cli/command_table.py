@@ -44,6 +44,13 @@ ERA: Final = CommandOption(
     "legacy: the revisions with a handshake; modern: revision 2026-07-28; auto: ask the server (default: as configured, or auto)",
     choices=("auto", "legacy", "modern"),
 )
+PROGRAM: Final = CommandArgument(
+    "which", "the name, process number or socket of the program, if several run", is_required=False
+)
+FOLLOWING: Final = (
+    CommandOption("last", "begin with so many events of before (20)", "whole", metavar="N", most=2000),
+    CommandOption("follow", "go on with what happens from now on (on by default)", "switch"),
+)
 CONNECTING: Final = (JSON, ERA, TIMEOUT, HEADER, ENV, CONFIG, VERBOSE)
 
 COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
@@ -160,13 +167,108 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
         "tree",
         "Show the processes of a running server or host, and the state of a host's servers",
         "greenroom.cli.tree_command:tree",
-        CommandArgument(
-            "which", "the name, process number or socket of the program, if several run", is_required=False
-        ),
+        PROGRAM,
         CommandOption("watch", "repeat every second", "flag", short="w"),
         CommandOption("every", "list every process, even if many are alike", "flag"),
         JSON,
         more="greenroom serve weather.py --http 8000 --inspect\ngreenroom tree weather --watch",
+    ),
+    CliCommand(
+        "top",
+        "Watch a running program: its calls, tree, tools, sessions, servers, crashes",
+        "greenroom.cli.program_commands:top",
+        PROGRAM,
+        more="greenroom serve weather.py --http 8000 --inspect\ngreenroom top weather\n"
+        "It needs textual: pip install 'greenroom[textual]'.",
+    ),
+    CliCommand(
+        "status",
+        "Show a running program in a line, and each server of its hosts in another",
+        "greenroom.cli.program_commands:status",
+        PROGRAM,
+        JSON,
+    ),
+    CliCommand(
+        "logs",
+        "Follow the events of a running program, line by line",
+        "greenroom.cli.program_commands:logs",
+        PROGRAM,
+        CommandOption(
+            "kind",
+            "only events of this kind: calls, sessions, questions, tasks, upstreams, pools, processes, loop, acts, or an event's own name; repeat for more",
+            metavar="KIND",
+            multiple=True,
+        ),
+        CommandOption("level", "only events of this level and above", choices=("debug", "info", "warning", "error")),
+        CommandOption(
+            "tool",
+            "only events of the tool, prompt or server of this name; repeat for more",
+            metavar="NAME",
+            multiple=True,
+        ),
+        CommandOption(
+            "outcome",
+            "only calls that ended so: result, deadline, refused, …; repeat for more",
+            metavar="OUTCOME",
+            multiple=True,
+        ),
+        CommandOption(
+            "stderr",
+            "show what this server of the program writes to its standard error, instead of events",
+            metavar="SERVER",
+        ),
+        *FOLLOWING,
+        JSON,
+        more="greenroom logs weather --level warning\ngreenroom logs my-host --kind upstreams --kind processes\ngreenroom logs my-host --stderr git",
+    ),
+    CliCommand(
+        "calls",
+        "Follow the calls of a running program, each as it ends",
+        "greenroom.cli.program_commands:calls",
+        PROGRAM,
+        CommandOption("failed", "only calls that did not end with a result", "flag"),
+        CommandOption(
+            "tool", "only calls of this tool, prompt or resource; repeat for more", metavar="NAME", multiple=True
+        ),
+        CommandOption("slower", "only calls that took so long: 200ms, 1.5s, 2min", metavar="TIME"),
+        *FOLLOWING,
+        JSON,
+        more="greenroom calls weather --failed\ngreenroom calls weather --tool forecast --slower 200ms --json",
+    ),
+    CliCommand(
+        "wire",
+        "Follow the messages of the protocol in a running program, without arguments and results unless it captures them",
+        "greenroom.cli.program_commands:wire",
+        PROGRAM,
+        CommandArgument("server", "only messages of this server", is_required=False),
+        JSON,
+        more="greenroom wire my-host git",
+    ),
+    CliCommand(
+        "retry",
+        "Try to start a server of a running host again at once; the host must allow acts",
+        "greenroom.cli.program_commands:retry",
+        CommandArgument("target", "the server's name in the host"),
+        PROGRAM,
+        JSON,
+        more='greenroom retry git my-host\nThe program has to be started with --inspect-acts, or run(…, inspect="acts").',
+    ),
+    CliCommand(
+        "park",
+        "Stop a server of a running host until it is asked for; the host must allow acts",
+        "greenroom.cli.program_commands:park",
+        CommandArgument("target", "the server's name in the host"),
+        PROGRAM,
+        JSON,
+    ),
+    CliCommand(
+        "restart",
+        "Restart a server of a running host, or a process; the program must allow acts",
+        "greenroom.cli.program_commands:restart",
+        CommandArgument("target", "the server's name in the host, or a process as `greenroom tree` shows it"),
+        PROGRAM,
+        JSON,
+        more="greenroom restart git my-host\ngreenroom restart '<node.17>' weather",
     ),
     CommandGroup(
         "config",

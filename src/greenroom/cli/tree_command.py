@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from greenroom.inspect_socket import read_snapshot
 
 from .click_app import clear_screen, echo, styled
 from .command_output import print_json
-from .exit_codes import UNREACHABLE, CommandFailed, UsageError, visible
+from .exit_codes import UNREACHABLE, CommandFailed, visible
+from .inspect_connection import chosen_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 _STYLES = {"ready": "good", "starting": "odd", "stopping": "odd", "stopped": "odd"}
 _MOST_LISTED = 12
@@ -20,7 +23,7 @@ _MOST_LISTED = 12
 
 def tree(*, which: str | None, watch: bool, every: bool, json: bool) -> None:
     """Show the tree once, or every second with `watch`."""
-    path = _chosen_socket(which)
+    path = chosen_socket(which)
     while True:
         snapshot = _read_tree(path)
         if json:
@@ -35,28 +38,7 @@ def tree(*, which: str | None, watch: bool, every: bool, json: bool) -> None:
         time.sleep(1.0)
 
 
-def _chosen_socket(which: str | None) -> Path:
-    from greenroom.inspect_socket import inspect_sockets  # noqa: PLC0415 - not for help
-
-    if which is not None and which.endswith(".sock"):
-        return Path(which)
-    found = inspect_sockets()
-    if which is not None:
-        found = [each for each in found if which in (each.name, str(each.pid))]
-    if len(found) == 1:
-        return found[0].path
-    if not found:
-        what = (
-            "no running program can be inspected" if which is None else f"no running program {which!r} can be inspected"
-        )
-        raise CommandFailed(UNREACHABLE, f"{what}: start it with --inspect, or run(…, inspect=True)")
-    names = ", ".join(f"{each.name} ({each.pid})" for each in found)
-    raise UsageError(f"name one of them: {names}")
-
-
 def _read_tree(path: Path) -> Mapping[str, Any]:
-    from greenroom.inspect_socket import read_snapshot  # noqa: PLC0415 - as above
-
     try:
         return read_snapshot(path)
     except OSError as error:
