@@ -17,7 +17,7 @@ PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz mutat
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls once schemas format bench beside profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
+.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls metrics once schemas format bench beside profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ terminal: $(STAMP) ## whoever does in tmux what the tutorial of first use says, 
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.transports.tls
+
+metrics: $(STAMP) ## Debian's Prometheus scrapes a server, and a rule fires when a part of it dies again and again; promtool checks the examples
+	$(BIN)/python -m tests.prometheus
 
 once: $(STAMP) ## calls that must not be done twice, while everything between breaks and dies: each has one outcome, and it is true. CALLS=20000, SEED=
 	$(BIN)/python -m tests.once --calls $(CALLS) $(if $(SEED),--seed $(SEED))
