@@ -22,8 +22,8 @@ from greenroom.event_types import (
 )
 from greenroom.protocol.methods import METHODS
 from greenroom.supervision import Crash, Normal, Shutdown
-from greenroom.supervision.event_bus import bus, next_call, trace_context
-from greenroom.transports.access_log import is_on, log_call, name_in, principal_kind, principal_text
+from greenroom.supervision.event_bus import bus, next_call, next_question, trace_context
+from greenroom.transports.access_log import name_in, principal_kind, principal_text
 from greenroom.transports.interfaces import short_id
 
 from .process_names import short_task_id
@@ -33,17 +33,18 @@ if TYPE_CHECKING:
 
     from greenroom.event_types import CallWay, Isolation, Outcome, PrincipalKind
     from greenroom.protocol.errors import McpError
-    from greenroom.protocol.jsonrpc import JsonRpcRequest
+    from greenroom.protocol.jsonrpc import CarriedByHttp, JsonRpcRequest
     from greenroom.supervision import ExitReason, Node
     from greenroom.transports.interfaces import Peer
 
     from .process_names import SessionInfo
     from .task_record import TaskRecord
-    from .worker_interfaces import WorkerServices
+    from .worker_interfaces import SessionFacts, WorkerServices
 
 _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event: a peer may send megabytes."""
 _LONGEST_ID: Final = 128
+_ANONYMOUS: Final = "anonymous"
 _FAILURES: Final = frozenset({"tool_error", "error"})
 
 
@@ -56,22 +57,16 @@ class ObservedCall:
         "_is_known",
         "_is_method_known",
         "_is_over",
-        "_method",
-        "_name",
         "_node",
-        "_peer",
         "_queued",
-        "_task",
         "_waits",
-        "_way",
-        "http_version",
         "isolation",
         "number",
-        "program",
         "revision",
+        "started",
     )
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a call has
+    def __init__(  # noqa: PLR0913 - what a call has
         self,
         node: Node,
         services: WorkerServices,
@@ -82,18 +77,16 @@ class ObservedCall:
         revision: str,
         *,
         began_at: float | None = None,
+        request_id: str = "",
+        session: str = "",
         task: str = "",
+        creator: int = 0,
+        carried: CarriedByHttp | None = None,
     ) -> None:
-        """`began_at` is a moment on the node's clock; now, unless given."""
+        """It begins now, and the listener is told; `began_at` is an earlier moment on the node's clock, `session` an id as it may be shown."""
         self._node = node
-        self.program = services.settings.name
-        self._way = way
-        self._method = method
-        self._name, self._is_known, self._is_method_known = _subject(services, method, params)
-        self._peer = peer
+        name, self._is_known, self._is_method_known = _subject(services, method, params)
         self.revision = revision
-        self.http_version = ""
-        self._task = task
         self._began_at = node.now() if began_at is None else began_at
         self._queued = 0.0
         self._waits = False
@@ -101,47 +94,34 @@ class ObservedCall:
         self._blame: Outcome | None = None
         self.isolation: Isolation = ""
         """Where the handler runs; empty before."""
-        self.number = 0
-        """The number in its events; 0 where there is no listener for them."""
-
-    def announce(
-        self, params: Mapping[str, Any], *, request: JsonRpcRequest | None = None, session: str = "", creator: int = 0
-    ) -> None:
-        """Emit `CallStarted`, if there is a listener. `request` is the message that began the call; `session` is an id as it may be shown."""
         listener = bus.listener
-        if listener is None:
-            return
-        self.number = next_call()
-        peer, request_id, carried = self._peer, "", None
-        if request is not None:
-            request_id, carried = str(request.id)[:_LONGEST_ID], request.carried
-        http_trace = None
-        if carried is not None:
-            http_trace, self.http_version = carried
-        principal, kind = _principal(peer)
+        self.number = 0 if listener is None else next_call()
+        """The number in its events; 0 where there is no listener for them."""
+        principal, kind = ("", _ANONYMOUS) if peer.principal is None else _named(peer.principal)
+        http_trace, http_version = (None, "") if carried is None else carried
         meta = params.get("_meta")
-        listener(
-            CallStarted(
-                call=self.number,
-                side="server",
-                program=self.program,
-                way=self._way,
-                method=self._method,
-                name=self._name,
-                request=request_id,
-                session=session,
-                revision=self.revision,
-                transport=peer.transport,
-                address=peer.forwarded or peer.address,
-                principal=principal,
-                principal_kind=kind,
-                http_version=self.http_version,
-                task=self._task,
-                creator=creator,
-                trace=trace_context(meta) if type(meta) is dict else None,
-                http_trace=http_trace,
-            )
+        self.started = started = CallStarted(
+            self.number,
+            "server",
+            services.settings.name,
+            way,
+            method,
+            name,
+            request_id,
+            session,
+            revision,
+            peer.transport,
+            peer.forwarded or peer.address,
+            principal,
+            kind,
+            http_version,
+            task,
+            creator,
+            trace_context(meta) if type(meta) is dict else None,
+            http_trace,
         )
+        if listener is not None:
+            listener(started)
 
     def wait(self) -> None:
         """A worker will run the handler: until then the call is queued."""
@@ -195,34 +175,32 @@ class ObservedCall:
         if self._blame is not None and outcome in _FAILURES:
             outcome = self._blame
         seconds = self._node.now() - self._began_at
-        peer = self._peer
-        principal, kind = _principal(peer)
+        started = self.started
+        code, message = (None, "") if error is None else (error.code, error.message)
         ended = CallEnded(
-            call=self.number,
-            side="server",
-            program=self.program,
-            way=self._way,
-            method=self._method,
-            is_method_known=self._is_method_known,
-            name=self._name,
-            is_known=self._is_known,
-            outcome=outcome,
-            code=None if error is None else error.code,
-            message="" if error is None else error.message,
-            detail=detail,
-            seconds=seconds,
-            queued=seconds if self._waits else self._queued,
-            isolation=self.isolation,
-            revision=self.revision,
-            transport=peer.transport,
-            http_version=self.http_version,
-            address=peer.forwarded or peer.address,
-            principal=principal,
-            principal_kind=kind,
-            task=self._task,
+            self.number,
+            "server",
+            started.program,
+            started.way,
+            started.method,
+            outcome,
+            seconds,
+            started.name,
+            self._is_known,
+            self._is_method_known,
+            code,
+            message,
+            detail,
+            seconds if self._waits else self._queued,
+            self.isolation,
+            self.revision,
+            started.transport,
+            started.http_version,
+            started.address,
+            started.principal,
+            started.principal_kind,
+            started.task,
         )
-        if is_logged and is_on():
-            log_call(ended)  # while the call has its span: the line names it
         listener = bus.listener
         if listener is not None and self.number:
             listener(ended)
@@ -232,21 +210,30 @@ if TYPE_CHECKING:
     Step: TypeAlias = Literal["queued", "worker", "progress", "question", "answer", "log", "sent", "stream"]
 
 
-def observe_request(  # noqa: PLR0913 - what a request has
+def observe_request(  # noqa: PLR0913, PLR0917 - what a request has
     node: Node,
     services: WorkerServices,
     way: CallWay,
     request: JsonRpcRequest,
     peer: Peer,
     revision: str,
-    *,
     began_at: float | None = None,
     session: str = "",
 ) -> ObservedCall:
     """Begin the call of a request. Call it only if there is a reader."""
-    call = ObservedCall(node, services, way, request.method, request.params, peer, revision, began_at=began_at)
-    call.announce(request.params, request=request, session=session)
-    return call
+    return ObservedCall(
+        node,
+        services,
+        way,
+        request.method,
+        request.params,
+        peer,
+        revision,
+        began_at=began_at,
+        request_id=str(request.id)[:_LONGEST_ID],
+        session=session,
+        carried=request.carried,
+    )
 
 
 # --- questions to a client
@@ -255,21 +242,57 @@ def observe_request(  # noqa: PLR0913 - what a request has
 class ObservedQuestion:
     """A question to a client that a listener hears of. The first ending counts."""
 
-    __slots__ = ("_began_at", "_call", "_is_over", "_method", "_node", "_number", "_program")
+    __slots__ = (
+        "_began_at",
+        "_call",
+        "_is_over",
+        "_method",
+        "_node",
+        "_program",
+        "_request",
+        "_revision",
+        "_transport",
+        "number",
+    )
 
-    def __init__(self, node: Node, program: str, method: str, call: ObservedCall | None) -> None:
-        """It is asked now, by the handler of this call; None where a program asks outside of calls."""
+    def __init__(  # noqa: PLR0913 - what a question has
+        self,
+        node: Node,
+        program: str,
+        method: str,
+        call: ObservedCall | None,
+        *,
+        request: str = "",
+        facts: SessionFacts | None = None,
+        trace: dict[str, str] | None = None,
+    ) -> None:
+        """It is asked now, by the handler of this call; None where a program asks outside of calls.
+
+        A question that is a `request` of its own has the session's facts, and the trace of the code that asks.
+        """
         self._node = node
         self._program = program
         self._method = method
         self._call = call
-        self._number = next_call()
+        self._request = request
+        self._revision = "" if facts is None else facts.version
+        self._transport = "" if facts is None else facts.peer.transport
+        self.number = next_question()
         self._began_at = node.now()
         self._is_over = False
         if bus.listener is not None:
             bus.listener(
                 QuestionAsked(
-                    side="server", program=program, question=self._number, call=self._call_number, method=method
+                    side="server",
+                    program=program,
+                    question=self.number,
+                    call=self._call_number,
+                    method=method,
+                    request=request,
+                    revision=self._revision,
+                    transport=self._transport,
+                    http_version=self._http_version,
+                    trace=trace,
                 )
             )
         if call is not None:
@@ -278,6 +301,10 @@ class ObservedQuestion:
     @property
     def _call_number(self) -> int:
         return 0 if self._call is None else self._call.number
+
+    @property
+    def _http_version(self) -> str:
+        return "" if self._call is None or not self._request else self._call.http_version
 
     def answered(self, result: Mapping[str, Any]) -> None:
         """The client has answered it."""
@@ -296,9 +323,13 @@ class ObservedQuestion:
                 QuestionEnded(
                     side="server",
                     program=self._program,
-                    question=self._number,
+                    question=self.number,
                     call=self._call_number,
                     method=self._method,
+                    request=self._request,
+                    revision=self._revision,
+                    transport=self._transport,
+                    http_version=self._http_version,
                     outcome=outcome,
                     seconds=self._node.now() - self._began_at,
                 )

@@ -19,6 +19,7 @@ from greenroom.protocol.input_required import RecordedAnswers
 from greenroom.protocol.revision_downgrade import downgrade, prepare_params
 from greenroom.protocol.serialization import to_jsonable
 from greenroom.protocol.wire_shapes import LOG_LEVELS, LogLevel
+from greenroom.supervision.event_bus import bus
 
 from .server_questions import Answers, ClientRequester, NotAwaited, returns_question
 
@@ -82,6 +83,7 @@ class Context(ClientRequester):
         "_facts",
         "_input",
         "_is_over",
+        "_job",
         "_lock",
         "_loop",
         "_peer_channel",
@@ -123,6 +125,7 @@ class Context(ClientRequester):
         self._questions: list[AwaitableQuestion[Any]] = []
         self._task_job: tuple[Job, Pid, asyncio.Lock] | None = None
         self.observed: ObservedCall | None = None
+        self._job: Job | None = None
         self._progress = -math.inf
         self.cancelled = cancelled
         """True once the call is cancelled; `await ctx.cancelled.wait()`, `ctx.cancelled.wait_in_thread(seconds)`."""
@@ -333,6 +336,10 @@ class Context(ClientRequester):
 
     # --- tasks
 
+    def work_for(self, job: Job) -> None:
+        """The code that has this context works for the job. The worker calls it."""
+        self._job, self.observed = job, job.observed
+
     def may_become_task(self, job: Job, worker: Pid) -> None:
         """The call is a task, or can become one. The worker calls it."""
         self._task_job = (job, worker, asyncio.Lock())
@@ -385,6 +392,10 @@ class Context(ClientRequester):
             raise CallIsOver("ctx.wait()") from None
         finally:
             forget()
+            if bus.tracer is not None and self._job is not None:
+                bus.tracer.enter(
+                    self._job.call
+                )  # with an answer the next round may have begun, which is a call of its own
 
     @staticmethod
     def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -8,13 +8,13 @@ end of its call, or the end of the session.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom.errors import GreenroomError
 from greenroom.protocol import methods
 from greenroom.protocol.errors import ErrorCode, LocalProtocolError, McpError
-from greenroom.protocol.jsonrpc import JsonRpcError, encode_notification, encode_request
+from greenroom.protocol.jsonrpc import JsonRpcError, encode_notification, encode_request, is_object
 from greenroom.protocol.methods import PeerSide, missing_capability, unsupported_error
 from greenroom.supervision import CallTimeout, clock, send_after
 from greenroom.supervision.event_bus import bus
@@ -63,6 +63,8 @@ class AskPeer:
     """The id of the task that asks, if one does: the question ends with the task."""
     number: int | None = None
     """The number that the question has in its task."""
+    trace: dict[str, str] | None = None
+    """The trace of the code that asks."""
 
 
 class QuestionAbandoned(NamedTuple):
@@ -80,6 +82,8 @@ class TaskQuestionsWithdrawn(NamedTuple):
 
 async def ask_session(session: Ref[Any], ask: AskPeer) -> dict[str, Any]:
     """Send a question through a session, and wait for the result. Cancelling the wait withdraws the question."""
+    if bus.tracer is not None:
+        ask = replace(ask, trace=dict(bus.tracer.carrier(0)) or None)
     try:
         answer: dict[str, Any] = await session.within(None).ask(ask)
     except asyncio.CancelledError:
@@ -274,6 +278,17 @@ def capability_error(
     return unsupported_error(f"{method} needs the capability {needed!r}, which the client has not declared")
 
 
+def _traced_params(ask: AskPeer, observed: ObservedQuestion | None) -> Mapping[str, Any]:
+    """The params of a question, with its trace, if there is one."""
+    carried: Mapping[str, str] | None = ask.trace
+    if observed is not None and bus.tracer is not None:
+        carried = bus.tracer.carrier(observed.number) or carried
+    if not carried:
+        return ask.params
+    given = ask.params.get("_meta")
+    return {**ask.params, "_meta": {**(given if is_object(given) else {}), **carried}}
+
+
 class QuestionTimedOut(NamedTuple):
     """The deadline of that question is over, after so many seconds."""
 
@@ -310,7 +325,19 @@ class SessionQuestions:
         if ask.key is not None and call is None:
             raise NoStream(f"{ask.method}: the call is over, so the client cannot be asked on its behalf")
         self._check(ask)
-        body = encode_request(self.table.next_id, ask.method, ask.params)
+        observed = self._observe(ask, call)
+        try:
+            self._send_request(ask, caller, call, observed)
+        except BaseException:
+            if observed is not None:
+                observed.end("error")
+            raise
+
+    def _send_request(
+        self, ask: AskPeer, caller: Caller[dict[str, Any]], call: SessionCall | None, observed: ObservedQuestion | None
+    ) -> None:
+        session = self._session
+        body = encode_request(self.table.next_id, ask.method, _traced_params(ask, observed))
         question = self.table.begin(ask, caller)
         elicitation_id = question.elicitation_id
         if elicitation_id is not None and not self.url_elicitations.expect(elicitation_id, ask.key):
@@ -319,13 +346,25 @@ class SessionQuestions:
         if not session.reply_sink.request(call, body, session.dialect):
             self._take(question.id)
             raise NoStream(f"{ask.method}: the client has no open stream")
-        if bus.listener is not None and ask.task is None:  # the process of a task tells of the task's questions
-            from .call_events import ObservedQuestion  # noqa: PLC0415 - only a program with a listener loads the events
-
-            observed = None if call is None else call.observed
-            question.observed = ObservedQuestion(session.process.node, session.company.program, ask.method, observed)
+        question.observed = observed
         if ask.timeout is not None:
             question.timer = send_after(ask.timeout, session.own_ref, QuestionTimedOut(question.id, ask.timeout))
+
+    def _observe(self, ask: AskPeer, call: SessionCall | None) -> ObservedQuestion | None:
+        if bus.listener is None or ask.task is not None:  # the process of a task tells of the task's questions
+            return None
+        from .call_events import ObservedQuestion  # noqa: PLC0415 - only a program with a listener loads the events
+
+        session = self._session
+        return ObservedQuestion(
+            session.process.node,
+            session.company.program,
+            ask.method,
+            None if call is None else call.observed,
+            request=self.table.next_id,
+            facts=session.facts,
+            trace=ask.trace,
+        )
 
     def _check(self, ask: AskPeer) -> None:
         """Refuse a question that needs an undeclared capability, and one beyond `max_asks`."""

@@ -122,7 +122,8 @@ async def execute_job(job: Job) -> None:
 
 def enter_call(job: Job, ctx: Context) -> None:
     """The code of this context works for the job's call from now on."""
-    ctx.observed = observed = job.observed
+    ctx.work_for(job)
+    observed = job.observed
     if observed is not None and job.method in job.services.method_handlers:
         is_elsewhere = job.services.catalogue_ref.current.mounted is not None
         observed.reached("" if is_elsewhere else "loop")

@@ -47,7 +47,7 @@ class CallTracer(Protocol):
         ...
 
     def enter(self, call: int) -> None:
-        """Make the call the current one, in the context of the code that runs for it."""
+        """Make the call the current one, in the context of the code that runs for it, unless that is within a span of its own."""
         ...
 
     def carrier(self, call: int) -> Mapping[str, str]:
@@ -141,5 +141,5 @@ def continue_trace(home: str, carried: Mapping[str, str]) -> None:
 
 next_call: Final = count(1).__next__
 """Numbers for calls, unique in this program."""
-next_question: Final = count(1).__next__
+next_question: Final = next_call
 """Numbers for questions, unique in this program."""

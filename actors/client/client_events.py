@@ -17,6 +17,7 @@ from greenroom.event_types import (
     FramePassed,
     QuestionAsked,
     QuestionEnded,
+    RequestRefused,
     SessionClosed,
     SessionOpened,
 )
@@ -34,7 +35,7 @@ from greenroom.protocol.jsonrpc import (
     is_object,
 )
 from greenroom.protocol.methods import EXTENSION_METHODS, METHODS
-from greenroom.supervision.event_bus import bus, next_call, next_question
+from greenroom.supervision.event_bus import bus, next_call, next_question, trace_context
 from greenroom.transports.client.errors import HttpError, NodeEnded, ProcessDied, WireFull
 from greenroom.transports.client.interfaces import InvalidMessage
 
@@ -313,24 +314,40 @@ class ClientSession:
 class ClientQuestion:
     """The events of one question that a server asks this client."""
 
-    __slots__ = ("_began", "_call", "_loop", "_method", "_number", "_program")
+    __slots__ = ("_began", "_call", "_line", "_loop", "_method", "_program", "_request", "number")
 
-    def __init__(self, program: str, loop: AbstractEventLoop, method: str, call: ClientCall | None) -> None:
-        """Announce it. `program` is the server's name, and `call` the request that it belongs to, if that is certain."""
-        self._number = next_question()
-        self._program = program
+    def __init__(
+        self,
+        line: ConnectionLine,
+        loop: AbstractEventLoop,
+        method: str,
+        call: ClientCall | None,
+        request: JsonRpcRequest | None,
+    ) -> None:
+        """Announce it. `call` is the request that it belongs to, if that is certain; `request` is its own, if it is not part of a reply."""
+        self.number = next_question()
+        self._line = line
+        self._program = line.name
         self._loop = loop
         self._method = method
+        self._request = "" if request is None else str(request.id)[:_LONGEST_TEXT]
+        meta = None if request is None else request.params.get("_meta")
+        revision, transport, http_version, _ = _server(line)
         self._call = call
         self._began = loop.time()
         if bus.listener is not None:
             bus.listener(
                 QuestionAsked(
                     side="client",
-                    program=program,
-                    question=self._number,
+                    program=self._program,
+                    question=self.number,
                     call=0 if call is None else call.number,
                     method=method,
+                    request=self._request,
+                    revision=revision,
+                    transport=transport,
+                    http_version=http_version,
+                    trace=trace_context(meta) if is_object(meta) else None,
                 )
             )
         if call is not None:
@@ -346,14 +363,19 @@ class ClientQuestion:
         elif self._method == "elicitation/create" and is_object(result):
             action = result.get("action")
             outcome = action if action in ("accept", "decline", "cancel") else "answered"
+        revision, transport, http_version, _ = _server(self._line)
         if bus.listener is not None:
             bus.listener(
                 QuestionEnded(
                     side="client",
                     program=self._program,
-                    question=self._number,
+                    question=self.number,
                     call=0 if self._call is None else self._call.number,
                     method=self._method,
+                    request=self._request,
+                    revision=revision,
+                    transport=transport,
+                    http_version=http_version,
                     outcome=outcome,
                     seconds=self._loop.time() - self._began,
                 )
@@ -363,10 +385,29 @@ class ClientQuestion:
 
 
 def start_question(
-    program: str, loop: AbstractEventLoop, method: str, call: ClientCall | None
+    line: ConnectionLine, loop: AbstractEventLoop, request: JsonRpcRequest, call: ClientCall | None, *, is_request: bool
 ) -> ClientQuestion | None:
-    """Announce a request of the server, if it is a question for the user, the model or the program."""
-    return ClientQuestion(program, loop, method, call) if method in QUESTION_METHODS else None
+    """Announce a request of the server, if it is a question for the user, the model or the program. Without `is_request` it is part of a reply."""
+    if request.method not in QUESTION_METHODS:
+        return None
+    return ClientQuestion(line, loop, request.method, call, request if is_request else None)
+
+
+# --- refusals
+
+
+def announce_refusal(line: ConnectionLine, kind: str, setting: str, method: str) -> None:
+    """Emit that a bound of the connection has refused a request, of this program or of the server. `setting` is the one of the bound."""
+    if bus.listener is not None:
+        bus.listener(
+            RequestRefused(
+                program=line.name,
+                kind=kind,
+                setting=f"ClientSettings({setting}=…)",
+                method=method if method in METHODS or method in EXTENSION_METHODS else "",
+                transport=line.transport,
+            )
+        )
 
 
 # --- frames

@@ -122,6 +122,7 @@ class ServerRequests:
         if server_request.key in self._open:
             return McpError(ErrorCode.INVALID_REQUEST, "This id is in use by a request that is under way")
         if len(self._open) >= limit:
+            self._line.announce_refusal("too_many_requests", "max_server_requests", request.method)
             text = f"Too many requests at once: at most {limit} may be under way"
             return McpError(ErrorCode.INTERNAL_ERROR, text, not_executed("too_many_requests"))
         try:
@@ -141,7 +142,8 @@ class ServerRequests:
 
             loop = self._connection.node.loop
             about = None if call is None else call.call
-            server_request.question = start_question(self._line.name, loop, request.method, about)
+            is_request = server_request.wire is not None
+            server_request.question = start_question(self._line, loop, request, about, is_request=is_request)
         return None
 
     def on_reply(self, answered: HandlerReply) -> bytes | None:
@@ -232,6 +234,8 @@ async def _run_handler(
 ) -> None:
     process = current_process("work")
     begin_asking(call)
+    if bus.tracer is not None and server_request.question is not None:
+        bus.tracer.enter(server_request.question.number)
     try:
         result: Any = handler.handle_request(request.method, request.params)
         if inspect.isawaitable(result):

@@ -55,6 +55,11 @@ def error_type(ended: CallEnded) -> str:
     return _ERROR_TYPES.get(ended.outcome, ended.outcome)
 
 
+def question_error_type(ended: events.QuestionEnded) -> str:
+    """The same of a server's question to its client."""
+    return {"error": "_OTHER", "lost": "lost"}.get(ended.outcome, "")
+
+
 def address_parts(address: str) -> tuple[str, str]:
     """The host and the port of an address: `host:port`, or a host alone, as trusted proxies report it. An IPv6 address may be in brackets."""
     host, _, port = address.rpartition(":")
@@ -294,8 +299,15 @@ class EventMeter:
 
     def _question_ended(self, event: events.QuestionEnded) -> None:
         self._open[table.QUESTIONS_OPEN.name].pop((event.side, event.question), None)
-        labels = (event.side, self._program(event.program), self._method(event.method), event.outcome)
-        self._record(table.QUESTIONS, labels, 1)
+        method, program = self._method(event.method), self._program(event.program)
+        self._record(table.QUESTIONS, (event.side, program, method, event.outcome), 1)
+        if event.request:  # an operation of the protocol, whose sender is the server
+            connection = self._connection(event.revision, event.transport, event.http_version)
+            operation = (method, question_error_type(event), "", "", "", "", *connection, program)
+            if event.side == "server":
+                self._record(table.CLIENT_OPERATION, (*operation, "", ""), event.seconds)
+            else:
+                self._record(table.SERVER_OPERATION, operation, event.seconds)
 
     def _task_created(self, event: events.TaskCreated) -> None:
         self._open[table.TASKS_OPEN.name][event.program, event.task] = (self._program(event.program),)

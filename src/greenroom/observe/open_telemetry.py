@@ -34,11 +34,11 @@ except ModuleNotFoundError as missing:
 
 from greenroom import __version__
 from greenroom.errors import ConfigError
-from greenroom.event_types import CallEnded, CallStarted
+from greenroom.event_types import CallEnded, CallStarted, QuestionAsked, QuestionEnded
 from greenroom.supervision import GenServer
 from greenroom.supervision.event_bus import bus
 
-from .event_meter import EventMeter, address_parts, error_type
+from .event_meter import EventMeter, address_parts, error_type, question_error_type
 from .metric_table import METRICS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -91,13 +91,19 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 """Descriptions of a span's status for errors without a message."""
 
+_QUESTION_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "error": "the question was answered with an error",
+    "lost": "no answer came",
+}
+
 
 class _OpenCall(NamedTuple):
-    """The span of a call that has not ended, and the context for what happens in it."""
+    """The span of a call or a question that has not ended, and the context for what happens in it."""
 
     span: trace.Span
     context: contexts.Context
-    started: CallStarted
+    started: CallStarted | None
+    """None for a question."""
 
 
 class OpenTelemetry:
@@ -134,6 +140,8 @@ class OpenTelemetry:
         self._takers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {
             CallStarted: (self._start_span, self._meter),
             CallEnded: (self._count_call, self._end_span),
+            QuestionAsked: (self._start_question, self._meter),
+            QuestionEnded: (self._meter, self._end_question),
         }
         self._other_takers = (self._meter,)
 
@@ -173,7 +181,8 @@ class OpenTelemetry:
     def enter(self, call: int) -> None:
         """Make the span of the call the current one, for all that its worker does from now on."""
         opened = self._open.get(call)
-        if opened is not None:
+        # In a later round of a call, the handler may be within a span of its own, which stays.
+        if opened is not None and not trace.get_current_span().is_recording():
             contexts.attach(opened.context)  # never detached: the context is the worker's own, and ends with it
 
     def carrier(self, call: int) -> dict[str, str]:
@@ -215,9 +224,7 @@ class OpenTelemetry:
             parent, links = self._origin(started, parent)
         kind, attributes = _KINDS[started.side], self._starting_attributes(started)
         span = self._tracer.start_span(self._span_name(started), parent, kind, attributes, links)
-        if len(self._open) >= MOST_OPEN:
-            self._end_oldest()
-        self._open[started.call] = _OpenCall(span, trace.set_span_in_context(span, parent), started)
+        self._keep_open(started.call, span, parent, started)
 
     def _origin(
         self, started: CallStarted, ambient: contexts.Context
@@ -295,7 +302,7 @@ class OpenTelemetry:
 
     def _end_span(self, ended: CallEnded) -> None:
         opened = self._open.pop(ended.call, None)
-        if opened is None:
+        if opened is None or opened.started is None:
             return
         span, started = opened.span, opened.started
         if span.is_recording():
@@ -321,6 +328,44 @@ class OpenTelemetry:
             if attributes:
                 span.set_attributes(attributes)
         span.end()
+
+    # --- questions: a server's requests to its client, where the server is the sender
+
+    def _start_question(self, asked: QuestionAsked) -> None:
+        if not asked.request:
+            return  # part of a reply, or of a task: the next request, or the task's call, has the trace
+        carried = contexts.Context() if asked.trace is None else self._extracted(asked.trace)
+        call = self._open.get(asked.call)
+        has_parent = trace.get_current_span(carried).get_span_context().is_valid
+        parent = call.context if call is not None and not has_parent else carried
+        attributes: Attributes = {
+            "mcp.method.name": _text(asked.method),
+            "jsonrpc.request.id": _text(asked.request),
+            "greenroom.program": _text(asked.program),
+            **_network(asked.transport, asked.http_version),
+        }
+        if asked.revision:
+            attributes["mcp.protocol.version"] = _text(asked.revision)
+        kind = _KINDS["client" if asked.side == "server" else "server"]
+        span = self._tracer.start_span(_text(asked.method), parent, kind, attributes)
+        self._keep_open(asked.question, span, parent)
+
+    def _end_question(self, ended: QuestionEnded) -> None:
+        opened = self._open.pop(ended.question, None)
+        if opened is None:
+            return
+        opened.span.set_attribute("greenroom.outcome", ended.outcome)
+        if error := question_error_type(ended):
+            opened.span.set_attribute("error.type", error)
+            opened.span.set_status(trace.StatusCode.ERROR, _QUESTION_DESCRIPTIONS[ended.outcome])
+        opened.span.end()
+
+    def _keep_open(
+        self, number: int, span: trace.Span, parent: contexts.Context, call: CallStarted | None = None
+    ) -> None:
+        if len(self._open) >= MOST_OPEN:
+            self._end_oldest()
+        self._open[number] = _OpenCall(span, trace.set_span_in_context(span, parent), call)
 
     def _end_oldest(self) -> None:
         try:

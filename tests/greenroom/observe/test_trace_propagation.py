@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
+from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
-from greenroom import Client, ClientSettings, Command, Host, Server
+from greenroom import Client, ClientSettings, Command, Context, Host, PeerError, Server
 from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT
 from greenroom.supervision.logs import JsonLines
 from greenroom.wire_probe import WireProbe
@@ -213,3 +213,114 @@ async def test_one_trace_goes_through_a_gateway(collector: Collector, above: str
     assert seen["span"] == format_span_id(parents[-1])
     assert {trace_of(span) for span in spans} == {top.get_span_context().trace_id}
     assert len(spans) == len(ways)
+
+
+# --- questions
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("tool", ["asking", "asking_in_thread"])
+async def test_a_handler_is_in_the_trace_before_and_after_its_question(
+    collector: Collector, era: str, tool: str
+) -> None:
+    answering: list[dict[str, str]] = []
+
+    def answer(form: Any) -> Any:
+        answering.append(import_module("traced_tools").ids())
+        return form.accept({"how": "well"})
+
+    async with Client(traced_server(), mode=era, elicitation=answer) as client:
+        collector.spans()
+        with collector.tracer.start_as_current_span("top") as top:
+            seen = await client.call(tool)
+        spans = collector.spans()
+    (made,) = [span for span in spans if span.kind is SpanKind.CLIENT and span.name == f"tools/call {tool}"]
+    rounds = [span for span in spans if span.kind is SpanKind.SERVER and span.name == f"tools/call {tool}"]
+    assert [parent_of(span) for span in rounds] == [id_of(made)] * len(rounds)
+    assert {trace_of(span) for span in spans} == {top.get_span_context().trace_id}
+    assert (seen["span before"], seen["span"]) == (format_span_id(id_of(rounds[0])), format_span_id(id_of(rounds[-1])))
+    questions = {span.kind: span for span in spans if span.name == "elicitation/create"}
+    if era == ERAS[0]:
+        assert len(rounds) == 1
+        asked, answered = questions[SpanKind.CLIENT], questions[SpanKind.SERVER]
+        assert (parent_of(asked), parent_of(answered)) == (id_of(rounds[0]), id_of(asked))
+        assert answering[0]["span"] == format_span_id(id_of(answered))
+        (point,) = [
+            point
+            for point in collector.points("mcp.client.operation.duration")
+            if point.attributes["mcp.method.name"] == "elicitation/create"
+        ]
+        assert point.attributes["mcp.protocol.version"] == era
+    else:
+        assert len(rounds) == 2
+        assert [(span.attributes or {}).get("greenroom.outcome") for span in rounds] == ["asks", None]
+        assert questions == {}
+
+
+@real
+async def test_a_question_of_another_process_is_in_the_trace(collector: Collector) -> None:
+    server = Server("asking")
+    server.tool(import_module("traced_tools").asking, isolation="process")
+    async with Client(server, mode=ERAS[0], elicitation=lambda form: form.accept({"how": "well"})) as client:
+        collector.spans()
+        await client.call("asking")
+        spans = {(span.kind, span.name): span for span in collector.spans()}
+    call = spans[SpanKind.SERVER, "tools/call asking"]
+    asked, answered = (spans[kind, "elicitation/create"] for kind in (SpanKind.CLIENT, SpanKind.SERVER))
+    assert (parent_of(asked), parent_of(answered)) == (id_of(call), id_of(asked))
+
+
+async def test_a_span_of_the_handler_is_the_parent_of_its_question(collector: Collector) -> None:
+    server = Server("asking")
+
+    @server.tool
+    async def ask(ctx: Context) -> None:
+        with collector.tracer.start_as_current_span("inner"):
+            await ctx.roots()
+
+    async with Client(server, mode=ERAS[0], roots=["file:///stage"]) as client:
+        await client.call("ask")
+    spans = {(span.kind, span.name): span for span in collector.spans()}
+    asked = spans[SpanKind.CLIENT, "roots/list"]
+    assert parent_of(asked) == id_of(spans[SpanKind.INTERNAL, "inner"])
+    assert parent_of(spans[SpanKind.SERVER, "roots/list"]) == id_of(asked)
+
+
+async def test_a_question_without_an_answer_is_an_error(collector: Collector) -> None:
+    def refuse(_: Any) -> Any:
+        raise ValueError("not today")
+
+    async with Client(traced_server(), mode=ERAS[0], elicitation=refuse) as client:
+        with pytest.raises(PeerError):
+            await client.call("asking")
+    for kind in (SpanKind.CLIENT, SpanKind.SERVER):
+        (span,) = [
+            each
+            for each in collector._spans.get_finished_spans()
+            if each.name == "elicitation/create" and each.kind is kind
+        ]
+        assert span.status.status_code is StatusCode.ERROR
+        assert (span.attributes or {})["error.type"] == "_OTHER"
+
+
+async def test_a_span_of_the_handler_goes_on_after_its_question(collector: Collector) -> None:
+    server = Server("asking")
+
+    @server.tool
+    async def ask(ctx: Context) -> None:
+        with collector.tracer.start_as_current_span("inner"):
+            await ctx.roots()
+            with collector.tracer.start_as_current_span("innermost"):
+                pass
+        with collector.tracer.start_as_current_span("after"):
+            pass
+
+    async with Client(server, mode=ERAS[1], roots=["file:///stage"]) as client:
+        await client.call("ask")
+    spans = collector.spans()
+    by_name = {span.name: span for span in spans if span.kind is SpanKind.INTERNAL}
+    first, second = (span for span in spans if span.kind is SpanKind.SERVER and span.name == "tools/call ask")
+    assert parent_of(by_name["innermost"]) == id_of(by_name["inner"])
+    assert parent_of(by_name["inner"]) == id_of(first)
+    assert parent_of(by_name["after"]) in (id_of(first), id_of(second))
+    assert len({trace_of(span) for span in (first, second, *by_name.values())}) == 1
