@@ -114,7 +114,7 @@ class ObserverPages:
         self._source = source
         self._access = access
         self.templates: PageTemplates | None = None
-        self._rendered: OrderedDict[tuple[Any, ...], tuple[float, dict[str, str]]] = OrderedDict()
+        self._rendered: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[dict[str, str]]]] = OrderedDict()
         self.streams = 0
 
     def blueprint(self) -> Blueprint:
@@ -155,7 +155,7 @@ class ObserverPages:
         view = values["v"]
         if isinstance(view, ToolsView) and view.schema is not None:
             values |= {"fields": form_fields(view.schema), "schema_text": _schema_text(view.schema)}
-        return self._html(name, live=link(f"live/{name}", query), viewer=viewer, **values)
+        return await self._html(name, live=link(f"live/{name}", query), viewer=viewer, **values)
 
     async def _values(self, name: str, query: ViewQuery) -> dict[str, Any]:
         """What a view's template needs."""
@@ -167,12 +167,14 @@ class ObserverPages:
         )
         return {"v": view, "now": now, "query": query, "also": also}
 
-    def _html(self, name: str, status: int = 200, **values: Any) -> Response:
+    async def _html(self, name: str, status: int = 200, **values: Any) -> Response:
         assert self.templates is not None, "the blueprint is registered"
-        return _response(self.templates.page(name, **values), "text/html", status)
+        return _response(await self.templates.page(name, **values), "text/html", status)
 
     async def _refuse(self, status: int, text: str) -> Response:
-        return self._html("refused", status, viewer=self._access.viewer, heading="This is not possible", text=text)
+        return await self._html(
+            "refused", status, viewer=self._access.viewer, heading="This is not possible", text=text
+        )
 
     # --- streams
 
@@ -215,18 +217,22 @@ class ObserverPages:
 
     async def _fragments(self, name: str, query: ViewQuery, viewer: Viewer) -> dict[str, str]:
         """The fragments of a view, which all viewers with the same rights share for a second."""
-        assert self.templates is not None, "the blueprint is registered"
         rights = _Rights(viewer.may_act, viewer.may_inject_faults)
         key = (name, query, rights)
         now = asyncio.get_running_loop().time()
         found = self._rendered.get(key)
         if found is None or now - found[0] >= _PERIOD * 0.9:  # a stream's period is at least that long
-            found = now, self.templates.fragments(name, viewer=rights, **await self._values(name, query))
-            self._rendered[key] = found
+            found = self._rendered[key] = now, asyncio.create_task(self._render(name, query, rights))
+            found[1].add_done_callback(_retrieve_error)
             self._rendered.move_to_end(key)
-            while len(self._rendered) > _MOST_RENDERED:
+            if len(self._rendered) > _MOST_RENDERED:
                 self._rendered.popitem(last=False)
-        return found[1]
+        # Shielded: a viewer that leaves must not take the fragments from the others.
+        return await asyncio.shield(found[1])
+
+    async def _render(self, name: str, query: ViewQuery, rights: _Rights) -> dict[str, str]:
+        assert self.templates is not None, "the blueprint is registered"
+        return await self.templates.fragments(name, viewer=rights, **await self._values(name, query))
 
     # --- acts
 
@@ -241,7 +247,7 @@ class ObserverPages:
         given: dict[str, Any] = {
             name: request.args.get(name, "")[:_LONGEST_VALUE] for name in ("target", "worker", "kind")
         }
-        return self._html(
+        return await self._html(
             "act",
             viewer=viewer,
             act=act,
@@ -262,7 +268,7 @@ class ObserverPages:
             return await self._refuse(403, "You may look, not act.")
         more = {name: value[:_LONGEST_VALUE] for name in ("worker", "kind") if (value := form.get(name, ""))}
         outcome = await self._source.act(act, form.get("target", "")[:_LONGEST_VALUE], viewer.name, **more)
-        return self._outcome(outcome, link(text.view))
+        return await self._outcome(outcome, link(text.view))
 
     async def _try(self) -> Response:
         """Call a tool with what was filled in."""
@@ -282,11 +288,11 @@ class ObserverPages:
             outcome = await self._source.act(
                 "try", tool, viewer.name, program=program, worker=worker, arguments=arguments
             )
-        return self._outcome(outcome, link("tools", query))
+        return await self._outcome(outcome, link("tools", query))
 
-    def _outcome(self, outcome: ActOutcome, back: str) -> Response:
+    async def _outcome(self, outcome: ActOutcome, back: str) -> Response:
         heading = "Done" if outcome.is_done else "Not done"
-        return self._html(
+        return await self._html(
             "outcome",
             200 if outcome.is_done else 409,
             viewer=self._access.viewer,
@@ -306,6 +312,12 @@ class ObserverPages:
 def observer_blueprint(source: ViewSource, access: AdminAccess) -> Blueprint:
     """The observer's pages for the admin listener."""
     return ObserverPages(source, access).blueprint()
+
+
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
+    """Its viewers get an error of it; if all have left, it concerns nothing any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _may(viewer: Viewer, act: str) -> bool:

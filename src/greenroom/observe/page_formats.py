@@ -152,11 +152,21 @@ def row_tone(row: TreeRow) -> str:
 class TreeNode:
     """A row of the tree with the rows below it."""
 
-    __slots__ = ("children", "row")
+    __slots__ = ("children", "row", "title")
 
-    def __init__(self, row: TreeRow) -> None:
+    def __init__(self, row: TreeRow, above: TreeNode | None) -> None:
         self.row = row
         self.children: list[TreeNode] = []
+        self.title = name_of(row)
+        """Its name, without the program's where the row above has it as well."""
+        if above is not None:
+            program, slash, _ = name_of(above.row).partition("/")
+            self.title = self.title.removeprefix(f"{program}/") if slash else self.title
+
+
+def name_of(row: TreeRow) -> str:
+    """What a process is called: its name, its id among its siblings, or what it runs."""
+    return row.name or row.id or row.label
 
 
 def nested(rows: Sequence[TreeRow]) -> list[TreeNode]:
@@ -164,12 +174,28 @@ def nested(rows: Sequence[TreeRow]) -> list[TreeNode]:
     top: list[TreeNode] = []
     path: list[TreeNode] = []
     for row in rows:
-        node = TreeNode(row)
         while path and path[-1].row.depth >= row.depth:
             path.pop()
+        node = TreeNode(row, path[-1] if path else None)
         (path[-1].children if path else top).append(node)
         path.append(node)
     return top
+
+
+def marks(nodes: Sequence[TreeNode]) -> list[tuple[str, TreeNode]]:
+    """A forest as marks in order: a row with others below it opens and closes, any other is a leaf."""
+    found: list[tuple[str, TreeNode]] = []
+    for node in nodes:
+        if node.children:
+            found += [("open", node), *marks(node.children), ("close", node)]
+        else:
+            found.append(("leaf", node))
+    return found
+
+
+def in_order(nodes: Sequence[TreeNode]) -> list[TreeNode]:
+    """A forest as rows again, each with its title."""
+    return [each for node in nodes for each in (node, *in_order(node.children))]
 
 
 def line_points(values: Sequence[float | None], width: float = 100.0, height: float = 24.0) -> str:
@@ -220,6 +246,8 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "iso": iso,
     "is_fresh": is_fresh,
     "measured": measured,
+    "in_order": in_order,
+    "marks": marks,
     "nested": nested,
     "number": number,
     "plural": plural,

@@ -7,7 +7,7 @@ when it has changed. Every text is escaped, since most of them are a peer's.
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -16,14 +16,19 @@ import msgspec
 
 from .admin_access import ROOT
 from .page_formats import FILTERS
+from .process_views import Turns
 
 if TYPE_CHECKING:
-    from .view_models import NowView, ProcessView, View, ViewQuery
+    from collections.abc import Iterable
+
+    from .view_models import ProcessView, ViewQuery
 
 FOLDER: Final = Path(__file__).parent
 STATIC: Final = "static"
 LIVE: Final = "live_"
 """How the names of blocks begin that are sent anew when they have changed."""
+_MOST_ADDRESSES: Final = 4096
+"""Addresses and ids that are kept: a page is made each second, and most of it is as before."""
 _MOST_NEIGHBOURS: Final = 24
 """Of each kind, in the graph of a process; the lists beside it have all."""
 
@@ -60,39 +65,60 @@ class PageTemplates:
         env.globals["ui"] = env.get_template("parts.html").module
         self.environment = env
 
-    def page(self, name: str, **values: Any) -> str:
+    async def page(self, name: str, **values: Any) -> str:
         """A whole page; `name` is that of its template without the ending."""
-        heading = HEADINGS.get(name, "greenroom")
-        section = SECTIONS.get(name, name)
-        page: str = self.environment.get_template(f"{name}.html").render(
-            {"heading": heading, "section": section, "now": None, "live": "", **values}
-        )
-        return page
+        usual = {
+            "heading": HEADINGS.get(name, "greenroom"),
+            "section": SECTIONS.get(name, name),
+            "now": None,
+            "live": "",
+        }
+        template = self.environment.get_template(f"{name}.html")
+        return await _in_turns(template.generate({**usual, **values}), Turns())
 
-    def fragments(self, name: str, **values: Any) -> dict[str, str]:
+    async def fragments(self, name: str, **values: Any) -> dict[str, str]:
         """The fragments of a view by the names of their events."""
         given = {"section": SECTIONS.get(name, name), **values}
-        template, base = self.environment.get_template(f"{name}.html"), self.environment.get_template("base.html")
+        turns = Turns()
         return {
-            block.removeprefix(LIVE): "".join(function(each.new_context(given)))
-            for each in (base, template)
-            for block, function in each.blocks.items()
+            block.removeprefix(LIVE): await _in_turns(function(template.new_context(given)), turns)
+            for template in map(self.environment.get_template, ("base.html", f"{name}.html"))
+            for block, function in template.blocks.items()
             if block.startswith(LIVE)
         }
+
+
+async def _in_turns(pieces: Iterable[str], turns: Turns) -> str:
+    """The text of these pieces. Two hundred rows take 20 ms, which no call should wait for, so other code runs in between."""
+    done: list[str] = []
+    for piece in pieces:
+        done.append(piece)
+        if turns.is_over():
+            await turns.rest()
+    return "".join(done)
 
 
 def link(name: str, query: ViewQuery | None = None, **changes: Any) -> str:
     """The address of a view or of another page below the root, with a query and changes of it; what is empty is left out."""
     parts: dict[str, Any] = {} if query is None else msgspec.structs.asdict(query)
     # What is zero or false is the default of each field.
-    given = {key: 1 if value is True else value for key, value in {**parts, **changes}.items() if value}
-    path = "" if name == "now" else name
+    given = tuple((key, 1 if value is True else value) for key, value in {**parts, **changes}.items() if value)
+    return _address("" if name == "now" else name, given)
+
+
+@lru_cache(_MOST_ADDRESSES)
+def _address(path: str, given: tuple[tuple[str, Any], ...]) -> str:
     return f"{ROOT}{path}{'?' if given else ''}{urlencode(given)}"
 
 
 def key(*parts: object) -> str:
     """An id for an element, from texts that may have any letters: one without blanks, and another one for other parts."""
-    return ":".join(quote(str(part), safe="") for part in parts)
+    return ":".join(_quoted(str(part)) for part in parts)
+
+
+@lru_cache(_MOST_ADDRESSES)
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
 
 
 @cache
@@ -123,8 +149,3 @@ def graph_data(view: ProcessView) -> str:
             ends = (view.pid, each.pid) if is_outward else (each.pid, view.pid)
             edges.append({"source": ends[0], "target": ends[1], "kind": kind})
     return msgspec.json.encode({"nodes": [*nodes.values()], "edges": edges}).decode()
-
-
-def context(view: View, now: NowView, query: ViewQuery, viewer: Any, also: View | None = None) -> dict[str, Any]:
-    """What a view's template is given."""
-    return {"v": view, "now": now, "query": query, "viewer": viewer, "also": also}

@@ -98,7 +98,7 @@
       }
       if (!match) {
         const added = document.importNode(next, true);
-        if (isPopulated && isElement && added.matches("tr, .feed > li")) added.classList.add("new");
+        if (isPopulated && isElement && added.matches(".treegrid tr, .feed > li")) added.classList.add("new");
         parent.insertBefore(added, at);
       } else {
         if (match === at) at = at.nextSibling;
