@@ -23,7 +23,7 @@ ROOMS = ("actors", "auth", "supervision", "transports")
 FRONT_DOOR_FOLDER = "src/greenroom"
 
 PARTS = {
-    "greenroom": {*ROOMS, "cli", "config", "observe", "protocol", "pytest_plugin"},
+    "greenroom": {*ROOMS, "cli", "config", "event_types", "observe", "protocol", "pytest_plugin"},
     "greenroom.supervision": {"behaviours", "cluster", "introspect", "kernel", "supervisors", "testing"},
 }
 """Names in `from greenroom import …` that are packages or modules, which the rules distinguish from the package's own names."""

@@ -216,7 +216,7 @@ def test_every_event_is_in_the_table_or_is_known_to_count_for_nothing() -> None:
     assert {metric.source for metric in METRICS} <= sources
 
 
-def test_names_that_nobody_registered_are_one_label(metrics: PrometheusMetrics) -> None:
+def test_unregistered_names_are_one_label(metrics: PrometheusMetrics) -> None:
     emit(*(events.CallEnded(call=n, is_known=False, **{**CALL, "name": f"secret-{n}"}) for n in range(100)))
     emit(*(events.CallEnded(call=n, is_method_known=False, **{**CALL, "method": f"odd/{n}"}) for n in range(100)))
     emit(*(events.CallEnded(call=n, **{**CALL, "method": "resources/read", "name": f"file:///{n}"}) for n in range(9)))
