@@ -23,7 +23,7 @@ from greenroom.event_types import (
 from greenroom.protocol.methods import METHODS
 from greenroom.supervision import Crash, Normal, Shutdown
 from greenroom.supervision.event_bus import bus, next_call, next_question, trace_context
-from greenroom.transports.access_log import name_in, principal_kind, principal_text
+from greenroom.transports.access_log import is_on, log_call, name_in, principal_kind, principal_text
 from greenroom.transports.interfaces import short_id
 
 from .process_names import short_task_id
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event: a peer may send megabytes."""
 _LONGEST_ID: Final = 128
-_ANONYMOUS: Final = "anonymous"
 _FAILURES: Final = frozenset({"tool_error", "error"})
 
 
@@ -66,7 +65,7 @@ class ObservedCall:
         "started",
     )
 
-    def __init__(  # noqa: PLR0913 - what a call has
+    def __init__(  # noqa: PLR0913, PLR0917 - what a call has
         self,
         node: Node,
         services: WorkerServices,
@@ -97,7 +96,7 @@ class ObservedCall:
         listener = bus.listener
         self.number = 0 if listener is None else next_call()
         """The number in its events; 0 where there is no listener for them."""
-        principal, kind = ("", _ANONYMOUS) if peer.principal is None else _named(peer.principal)
+        principal, kind = _principal(peer)
         http_trace, http_version = (None, "") if carried is None else carried
         meta = params.get("_meta")
         self.started = started = CallStarted(
@@ -201,6 +200,8 @@ class ObservedCall:
             started.principal_kind,
             started.task,
         )
+        if is_logged and is_on():
+            log_call(ended)  # while the call has its span: the line names it
         listener = bus.listener
         if listener is not None and self.number:
             listener(ended)
@@ -304,7 +305,7 @@ class ObservedQuestion:
 
     @property
     def _http_version(self) -> str:
-        return "" if self._call is None or not self._request else self._call.http_version
+        return "" if self._call is None or not self._request else self._call.started.http_version
 
     def answered(self, result: Mapping[str, Any]) -> None:
         """The client has answered it."""

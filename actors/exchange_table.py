@@ -44,7 +44,7 @@ from .stateless_tasks import TaskReply, require_extension, task_reply_to, task_s
 from .task_record import owner_of
 from .tasks import TooManyTasks
 from .worker import answer_inline, handler_timeout
-from .worker_interfaces import Job, SessionFacts, run_job
+from .worker_interfaces import Job, SessionFacts, request_observer, run_job
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -257,9 +257,7 @@ class Exchanges:
             raise
 
     def _observe(self, request: JsonRpcRequest, peer: Peer, revision: str) -> ObservedCall:
-        from .call_events import observe_request  # noqa: PLC0415 - only a program with a listener loads the events
-
-        return observe_request(current_node(), self._company, "exchange", request, peer, revision)
+        return request_observer()(current_node(), self._company, "exchange", request, peer, revision)
 
     def _read_facts(self, peer: Peer, request: JsonRpcRequest, headers: Mapping[str, str] | None) -> SessionFacts:
         """Check the envelope, and that the headers say the same. Raises `ExchangeRefused`."""

@@ -104,7 +104,6 @@ def _observe(services: WorkerServices, kind: Kind, name: str) -> ObservedCall:
     from .call_events import ObservedCall  # noqa: PLC0415 - only a program with a listener loads the events
 
     call = ObservedCall(current_node(), services, "local", _METHODS[kind], {"name": name}, _LOCAL_FACTS.peer, "")
-    call.announce({})
     call.wait()
     return call
 

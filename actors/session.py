@@ -61,6 +61,7 @@ from .worker_interfaces import (
     JobError,
     JobReply,
     SessionFacts,
+    request_observer,
     run_hook,
     run_job,
     run_notified_hook,
@@ -137,6 +138,7 @@ class SessionProcess(GenServer):
         self.observed: ObservedCall | None = None
         """The call of the request that is being handled; None while nothing hears of calls."""
         self._observed_session: ObservedSession | None = None
+        self._shown_id = ""
         self._timers: dict[object, Timer] = {}
 
     def init(self) -> None:
@@ -225,19 +227,11 @@ class SessionProcess(GenServer):
         return self.reply_sink.reply_now(request.id, body)
 
     def _observe(self, request: JsonRpcRequest) -> ObservedCall:
-        from .call_events import observe_request  # noqa: PLC0415 - only a program with a listener loads the events
-
-        info = self.info
-        return observe_request(
-            self.process.node,
-            self.company,
-            "session",
-            request,
-            self.facts.peer,
-            info.version or "",
-            began_at=self.last_used,
-            session=short_id(info.id) if info.visible_to_peer else "",
-        )
+        info, node = self.info, self.process.node
+        if not self._shown_id and info.visible_to_peer:
+            self._shown_id = short_id(info.id)
+        peer, version = self.facts.peer, info.version or ""
+        return request_observer()(node, self.company, "session", request, peer, version, self.last_used, self._shown_id)
 
     def notify(self, notification: JsonRpcNotification) -> None:
         """Handle a notification. Unknown ones are ignored."""
@@ -523,7 +517,7 @@ class SessionProcess(GenServer):
         if bus.listener is not None and self._observed_session is None and info.visible_to_peer:
             from .call_events import ObservedSession  # noqa: PLC0415 - only a program with a listener loads the events
 
-            version = "" if self.observed is None else self.observed.http_version
+            version = "" if self.observed is None else self.observed.started.http_version
             self._observed_session = ObservedSession(self.process.node, company.program, info, version)
         return answer
 

@@ -210,8 +210,8 @@ class TaskProcess(GenServer):
             facts.peer,
             facts.version,
             task=short_task_id(self.record.id),
+            creator=spec.creator,
         )
-        call.announce(request.params, creator=spec.creator)
         if spec.running is None:
             call.wait()
         else:

@@ -12,6 +12,7 @@ import logging
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from greenroom.errors import suggests
@@ -279,6 +280,14 @@ class RemoteCrash(Exception):
         super().__init__(ending, error)
         self.ending = ending
         self.error = error
+
+
+@cache
+def request_observer() -> Callable[..., ObservedCall]:
+    """`call_events.observe_request`. Only a program in which something hears of calls loads the module; an import for each call would cost it 2 us."""
+    from .call_events import observe_request  # noqa: PLC0415 - see above
+
+    return observe_request
 
 
 # --- The cancellation flag of a call: set once, readable from any thread.
