@@ -298,6 +298,13 @@ class ConnectionLine:
 
             report_sent(self, frame)
 
+    def announce_refusal(self, kind: str, setting: str, method: str) -> None:
+        """Tell the listeners of events that a bound has refused a request: a word for it, and the name of the setting."""
+        if bus.listener is not None:
+            from .client_events import announce_refusal  # noqa: PLC0415 - as above
+
+            announce_refusal(self, kind, setting, method)
+
     @property
     def server_process(self) -> int | None:
         """The operating system's process of a server that is run by a command, while the connection has it."""

@@ -159,6 +159,7 @@ class RequestTable:
         if error is None and len(self.table) >= self._line.settings.max_pending and not self._has_room(entry):
             full = WireFull(f"{len(self.table)} requests are under way already")
             error = RequestLost(entry.method, full, maybe_done=False)
+            self._line.announce_refusal("max_pending", "max_pending", entry.method)
         if error is not None:
             entry.connection = None
             entry.settle(None, error)

@@ -439,6 +439,8 @@ class Upstream:
     ) -> None:
         """Set the lists, by one assignment; `parts` were just fetched."""
         self.offering = offering
+        self.known_names.learn("tools/call", list(offering.tools.values()))
+        self.known_names.learn("prompts/get", list(offering.prompts.values()))
         self.fetched_lists |= frozenset(parts)
         self._freshness |= freshness
         self._freshening_since = None

@@ -30,6 +30,7 @@ from greenroom.event_types import (
     FramePassed,
     QuestionAsked,
     QuestionEnded,
+    RequestRefused,
     SessionClosed,
     SessionOpened,
 )
@@ -49,7 +50,7 @@ from greenroom.transports.client.interfaces import InvalidMessage
 from .client_helpers import playing
 from .fake_server import SILENCE, Stage
 from .stateless_stage import asking, in_turn, stateless_stage
-from .test_input_rounds import DONE, Answering, silent
+from .test_input_rounds import CALL, DONE, Answering, silent
 
 GONE = ConnectionLost("gone")
 
@@ -315,6 +316,32 @@ async def test_a_question_that_has_no_answer_is_lost_once(loss: str) -> None:
                 kill(line.pid)
             await asyncio.sleep(1.0)
     assert [(each.outcome, each.seconds) for each in heard.of(QuestionEnded)] == [("lost", 1.0)]
+
+
+# --- refusals
+
+
+async def test_bounds_of_a_connection_tell_what_they_refuse() -> None:
+    stage = stage_of("handshake", **{"tools/call": SILENCE})
+    with hearing() as heard:
+        async with playing(stage, handler=Answering(silent), mode="legacy", max_pending=1, max_server_requests=1) as (
+            line,
+            _,
+        ):
+            first, second = line.begin("tools/call", CALL), line.begin("tools/call", CALL)
+            await asyncio.wait([asyncio.ensure_future(second.result())])
+            for id in ("q", "r"):
+                stage.wire.say(JsonRpcRequest(id, "elicitation/create", {"message": "who?"}))
+            stage.wire.say(JsonRpcRequest("s", "made/up", {}))
+            await stage.wire.hears(lambda message: getattr(message, "id", None) == "s")
+            first.cancel()
+    assert [(each.kind, each.setting, each.method) for each in heard.of(RequestRefused)] == [
+        ("max_pending", "ClientSettings(max_pending=…)", "tools/call"),
+        ("too_many_requests", "ClientSettings(max_server_requests=…)", "elicitation/create"),
+        ("too_many_requests", "ClientSettings(max_server_requests=…)", ""),
+    ]
+    assert {each.program for each in heard.of(RequestRefused)} == {"stage"}
+    assert len(heard.of(QuestionAsked)) == 1
 
 
 # --- details

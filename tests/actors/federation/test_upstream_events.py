@@ -248,6 +248,18 @@ async def test_a_queued_request_takes_the_context_of_its_own_call_along(stateles
     assert sent == [each.call for each in heard.ended("tools/call")]
 
 
+async def test_tools_that_were_listed_before_a_listener_came_are_known() -> None:
+    stage = Upstairs()
+    stage.answers["tools/call"] = PeerError(-32000, "no")
+    async with federated({"git": spec(stage)}) as federation:
+        await all_ready(federation)
+        line = federation.line("git")
+        assert line is not None
+        with hearing() as heard:
+            await over(begin(federation), line.begin("tools/call", {"name": "made up", "arguments": {}}))
+    assert [(each.name, each.is_known) for each in heard.ended("tools/call")] == [("echo", True), ("made up", False)]
+
+
 async def test_without_a_listener_no_call_is_made() -> None:
     async with federated({"git": spec(Upstairs(), concurrent=1)}) as federation:
         await all_ready(federation)
