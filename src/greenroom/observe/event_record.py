@@ -68,7 +68,6 @@ _NOTICED: Final = frozenset(
         events.BreakerChanged,
         events.SignInEnded,
         events.PoolWorkerEnded,
-        events.ChildEnded,
         events.ProcessCrashed,
         events.SupervisorGaveUp,
         events.ProcessLeaked,
@@ -76,7 +75,7 @@ _NOTICED: Final = frozenset(
         events.ActDone,
     }
 )
-"""Events that the list of what happened last has. Restarts are there as well, and failures of sessions."""
+"""Events that the list of what happened last has. Restarts, children that did not start, and failures of sessions are there as well."""
 
 
 @dataclass(slots=True, eq=False)
@@ -233,6 +232,7 @@ class EventRecord:
             events.PoolWorkerStarted: self._pool_worker_started,
             events.PoolWorkerEnded: self._pool_worker_ended,
             events.ChildStarted: self._child_started,
+            events.ChildEnded: self._child_ended,
             events.ProcessCrashed: self._crashed,
             events.SupervisorGaveUp: self._supervisor_gave_up,
             events.LoopBlocked: self._loop_blocked,
@@ -412,6 +412,10 @@ class EventRecord:
         if event.is_restart:
             self.totals["restarts"] += 1
             self.restarts.add(now)
+            self._note(event, now)
+
+    def _child_ended(self, event: events.ChildEnded, now: float) -> None:
+        if event.is_start:  # otherwise a crash or a restart tells it
             self._note(event, now)
 
     def _crashed(self, event: events.ProcessCrashed, now: float) -> None:
