@@ -63,6 +63,8 @@ _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event,"""
 _LONGEST_TEXT: Final = 500
 """and of another text."""
+_LARGEST_CODE: Final = 2**53 - 1
+"""A server may send larger integers, which not every reader of events can take."""
 _sessions: Final = count(1)
 
 
@@ -214,7 +216,7 @@ def outcome_of(
         case BadAnswer():  # its code is of this program's making
             outcome = "error"
         case PeerError():
-            return "error", int(error.code)
+            return "error", int(error.code) if abs(error.code) <= _LARGEST_CODE else None
         case RequestTimeout() | InitTimeout():
             outcome = "deadline"
         case RequestCancelled() | TaskLost(status="cancelled"):
@@ -256,7 +258,9 @@ def reason_text(error: BaseException | None) -> str:
 
 def _text(values: Mapping[str, Any] | None, name: str) -> str:
     found = None if values is None else values.get(name)
-    return found if isinstance(found, str) else ""
+    if not isinstance(found, str):
+        return ""
+    return found if found.isascii() else found.encode(errors="replace").decode()
 
 
 # --- sessions

@@ -6,7 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.example_counts import examples
 from tests.heard_events import call_in, hearing, tracing
 
 from greenroom.actors.client.client_events import outcome_of, with_trace_context
@@ -44,6 +48,7 @@ from greenroom.protocol.errors import (
 )
 from greenroom.protocol.jsonrpc import JsonRpcNotification, JsonRpcRequest
 from greenroom.supervision import kill, wait_down
+from greenroom.supervision.testing import run
 from greenroom.transports.client.errors import ConnectionLost, HttpError, NodeEnded, ProcessDied, WireFull
 from greenroom.transports.client.interfaces import InvalidMessage
 
@@ -342,6 +347,37 @@ async def test_bounds_of_a_connection_tell_what_they_refuse() -> None:
     ]
     assert {each.program for each in heard.of(RequestRefused)} == {"stage"}
     assert len(heard.of(QuestionAsked)) == 1
+
+
+# --- hostile servers
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.dictionaries(st.sampled_from(["isError", "content", "x"]), JSON) | JSON.map(PeerError.from_wire), JSON)
+@settings(max_examples=examples(40))
+def test_whatever_a_server_sends_its_events_can_be_written(tools: Any, answer: Any, info: Any) -> None:
+    async def play() -> None:
+        stage = stage_of("handshake", **{"tools/list": {"tools": tools}, "tools/call": answer})
+        stage.answers["initialize"] = {
+            "protocolVersion": stage.version,
+            "capabilities": {"tools": {}},
+            "serverInfo": info,
+        }
+        async with playing(stage, mode="legacy") as (line, _):
+            pending = [line.begin("tools/list"), line.begin("tools/call", {"name": "\ud800x", "_meta": info})]
+            await asyncio.gather(*(each.result() for each in pending), return_exceptions=True)
+
+    with hearing(details=True) as heard:
+        run(play)
+    assert heard.unbalanced() == []
+    assert len(heard.ended("tools/call")) == 1
+    for event in heard:
+        msgspec.json.encode(event)
 
 
 # --- details
