@@ -7,13 +7,16 @@ that is not registered is `_unknown`, each label has a bound in the number of it
 from __future__ import annotations
 
 import ipaddress
+import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom import event_types as events
+from greenroom.actors.running_trees import running_trees
 from greenroom.supervision import visible
 from greenroom.supervision.introspect import count_program
+from greenroom.supervision.kernel.process_lookup import open_nodes
 
 from . import metric_table as table
 from .metric_table import OTHER, UNKNOWN
@@ -191,6 +194,11 @@ class EventMeter:
             yield table.MAILBOX_MESSAGES, (label,), count.waiting
             yield table.MAILBOX_LONGEST, (label,), count.longest
         yield table.THREADS_BUSY, (), counts.busy_threads
+        queues: Counter[tuple[str, str]] = Counter()
+        for program, upstream, waiting in _upstream_queues():
+            queues[self._program(program), self._upstream(upstream)] += waiting
+        for labels, waiting in queues.items():
+            yield table.UPSTREAM_QUEUE, labels, waiting
 
     def _state_gauges(self, metric: Metric) -> Iterator[tuple[Metric, tuple[str, ...], float]]:
         total: dict[tuple[str, str, str], int] = {}
@@ -366,6 +374,17 @@ class EventMeter:
 
     def _act_done(self, event: events.ActDone) -> None:
         self._record(table.ACTS, (self._word(event.act), self._word(event.outcome)), 1)
+
+
+def _upstream_queues() -> Iterator[tuple[str, str, int]]:
+    """Each upstream that is attached, and how many calls wait for it. Any thread may ask."""
+    module: Any = sys.modules.get("greenroom.actors.federation.federation")
+    if module is None:
+        return  # a program without hosts and gateways
+    for node in open_nodes():
+        for federation in running_trees(node, module.Federation):
+            for upstream in list(federation.members.values()):
+                yield federation.key.name, upstream.name, upstream.limiter.waiting
 
 
 _COUNTED_WHILE_OPEN: Final = (

@@ -33,7 +33,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     """The attributes, in the order of the values that `EventMeter` gives. An empty value means that the attribute is absent."""
     source: str
-    """The event that it is made of; for a gauge also "processes" or "threads", which are looked at when it is read."""
+    """The event that it is made of; for a gauge also "processes", "threads" or "upstreams", which are looked at when it is read."""
     buckets: tuple[float, ...] = ()
     is_maximum: bool = False
     """Whether a gauge of several workers is the largest of theirs; otherwise it is their sum."""
@@ -231,6 +231,14 @@ UPSTREAM_CHANGES: Final = Metric(
     labels=(_PROGRAM, _UPSTREAM, _STATE),
     source="UpstreamChanged",
 )
+UPSTREAM_QUEUE: Final = Metric(
+    name="greenroom.upstream.queue",
+    kind="gauge",
+    unit="{call}",
+    help="Calls that wait until they may be sent to an upstream.",
+    labels=(_PROGRAM, _UPSTREAM),
+    source="upstreams",
+)
 BREAKER_STATE: Final = Metric(
     name="greenroom.breaker.state",
     kind="gauge",
@@ -375,7 +383,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     *(SERVER_OPERATION, CLIENT_OPERATION, SERVER_SESSION, CLIENT_SESSION),
     *(CALLS, CALLS_IN_FLIGHT, CALL_QUEUE, REFUSALS),
     *(SESSIONS_OPEN, STREAMS_OPEN, STREAMS_EVICTED, QUESTIONS_OPEN, QUESTIONS),
-    *(TASKS_OPEN, TASKS, UPSTREAM_STATE, UPSTREAM_CHANGES, BREAKER_STATE, BREAKER_CHANGES, SIGN_INS),
+    *(TASKS_OPEN, TASKS, UPSTREAM_STATE, UPSTREAM_CHANGES, UPSTREAM_QUEUE, BREAKER_STATE, BREAKER_CHANGES, SIGN_INS),
     *(POOL_WORKERS, POOL_LOSSES),
     *(PROCESSES, MAILBOX_MESSAGES, MAILBOX_LONGEST, CRASHES, RESTARTS, START_FAILURES, LEAKS, GAVE_UP),
     *(LOOP_LAG, LOOP_BLOCKS, THREADS_BUSY, ACTS),

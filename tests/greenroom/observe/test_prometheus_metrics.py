@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from tests.example_counts import examples
 
-from greenroom import Client, Server, ToolError
+from greenroom import Client, Host, Server, ToolError
 from greenroom import event_types as events
 from greenroom.observe import PrometheusMetrics, WorkerMetrics
 from greenroom.observe.event_meter import EventMeter, LabelValues, address_parts, error_type
@@ -212,7 +213,7 @@ def test_every_event_is_in_the_table_or_is_known_to_count_for_nothing() -> None:
         "FramePassed",
         "ServerWrote",
     }
-    sources = {kind.__name__ for kind in events.EVENT_TYPES} | {"processes", "threads"}
+    sources = {kind.__name__ for kind in events.EVENT_TYPES} | {"processes", "threads", "upstreams"}
     assert {metric.source for metric in METRICS} <= sources
 
 
@@ -419,3 +420,28 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
     program = "import sys; sys.modules['prometheus_client'] = None\nfrom greenroom.observe import PrometheusMetrics"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=False, text=True)
     assert "pip install 'greenroom[prometheus]'" in done.stderr
+
+
+async def test_an_upstream_has_its_state_and_its_queue(metrics: PrometheusMetrics) -> None:
+    server = Server("demo")
+    started: list[None] = []
+    full, release = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> int:
+        started.append(None)
+        if len(started) == 16:  # as many as are sent at once
+            full.set()
+        await release.wait()
+        return 1
+
+    async with Host() as host:
+        await host.add("slow", server)
+        calls = [asyncio.create_task(host.call_tool("slow:wait", {})) for _ in range(19)]
+        await full.wait()
+        assert values(metrics, "greenroom_upstream_queue") == {"host slow": 3}
+        assert values(metrics, "greenroom_upstream_state")["host ready slow"] == 1
+        release.set()
+        await asyncio.gather(*calls)
+        assert values(metrics, "greenroom_upstream_queue") == {"host slow": 0}
+    assert values(metrics, "greenroom_upstream_state") == values(metrics, "greenroom_upstream_queue") == {}
