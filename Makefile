@@ -83,8 +83,9 @@ hosts: $(STAMP) ## two hosts with a cable between them, and what becomes of a cl
 inspector: $(STAMP) $(PEERS)/node/.installed $(PEERS)/servers/.installed ## the Inspector's command line and ours ask the same servers, and have to hear the same
 	$(BIN)/python -m tests.inspector
 
-terminal: $(STAMP) ## whoever does in tmux what the tutorial of first use says, from a fresh clone on, has to see what it shows; HERE=1: without the clone
+terminal: $(STAMP) ## tmux follows the tutorial of first use, from a fresh clone on, and has to see what it shows; then it drives greenroom top; HERE=1: without the clone
 	$(BIN)/python -m tests.first_use $(if $(HERE),--here)
+	$(BIN)/python -m tests.terminal_views
 
 tls: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mcp-1 mcp-2) ## curl, h2load, Node and SDK clients judge TLS and HTTP/2
 	$(BIN)/python -m tests.transports.tls

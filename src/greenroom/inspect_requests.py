@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from greenroom.supervision import tracebacks
 from greenroom.supervision.event_bus import bus
-from greenroom.supervision.kernel.tracebacks import log_error
 
 from .inspect_protocol import (
     DETAILS,
@@ -148,7 +148,7 @@ class InspectConversation:
         except InspectRefusal as refusal:
             await self._refuse(refusal)
         except Exception as error:  # noqa: BLE001 - one request that fails must not end the connection of a viewer
-            log_error(log, "a request on the inspect socket failed")
+            tracebacks.log_error(log, "a request on the inspect socket failed")
             await self._refuse(
                 InspectRefusal("failed", f"the program could not answer: {type(error).__name__}; its log says more")
             )

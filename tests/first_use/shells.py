@@ -99,6 +99,15 @@ class Window:
             time.sleep(0.05)
         return now != before
 
+    def press(self, *keys: str) -> None:
+        """Press keys, by tmux's names."""
+        self._tmux.say("send-keys", "-t", self._name, *keys)
+
+    @property
+    def whole(self) -> str:
+        """The text of the whole screen, also of a program that draws on all of it."""
+        return self._tmux.say("capture-pane", "-p", "-t", self._name)
+
     @property
     def screen(self) -> str:
         """The text up to the cursor."""
@@ -111,12 +120,13 @@ class Window:
 class Tmux:
     """A tmux server with a unique name."""
 
-    def __init__(self, home: Path, variables: Mapping[str, str]) -> None:
-        """Start tmux with the first window. Raises `FileNotFoundError`."""
+    def __init__(self, home: Path, variables: Mapping[str, str], size: tuple[int, int] = SIZE) -> None:
+        """Start tmux with the first window; `size` is its lines and columns. Raises `FileNotFoundError`."""
         found = shutil.which("tmux")
         if found is None:
             raise FileNotFoundError("there is no tmux here: apt-get install tmux")
         self._home = home
+        self._size = size
         self._program = found
         self._environment = {**variables, "TMUX_TMPDIR": str(home)}
         self._windows: dict[str, Window] = {}
@@ -140,7 +150,7 @@ class Tmux:
             if self._windows:
                 self.say("new-window", "-d", "-n", called, "sh", "-i")
             else:
-                lines, columns = map(str, SIZE)
+                lines, columns = map(str, self._size)
                 self.say("new-session", "-d", "-s", "first-use", "-n", called, "-x", columns, "-y", lines, "sh", "-i")
                 self.say("set-option", "-g", "allow-rename", "off")
             self._windows[called] = Window(self, called)

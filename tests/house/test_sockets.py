@@ -12,7 +12,7 @@ from .tree import Source, current_tree
 
 LISTENERS = {
     "actors/thespian_guests/guest_listener.py": "a socket in a folder of the user's, mode 0600; each end proves that it has the guests' key",
-    "src/greenroom/inspect_socket.py": "a socket in a folder of the user's, mode 0600; it sends a snapshot and reads nothing",
+    "src/greenroom/inspect_socket.py": 'a socket in a folder of the user\'s, mode 0600; it answers this user alone, acts only with inspect="acts", and bounds what it reads',
     "supervision/acceptor.py": "it listens for other modules, which are in `INDIRECT_LISTENERS`",
     "supervision/cluster/thespian_patches.py": "a probe, closed again: whether a port is free",
     "supervision/cluster/thespian_system.py": "a probe, closed again: whether an address is this machine's",
@@ -28,8 +28,13 @@ INDIRECT_LISTENERS = {
 }
 """Modules that listen through another module, or through asyncio."""
 
-PAGES = {"auth/client/interactive_flows.py", "auth/testing/fake_auth_endpoints.py"}
-"""Modules that serve HTML: each escapes all text, and sends a policy that allows no script."""
+PAGES = {
+    "auth/client/interactive_flows.py",
+    "auth/testing/fake_auth_endpoints.py",
+    "src/greenroom/observe/admin_app.py",
+    "src/greenroom/observe/observer_pages.py",
+}
+"""Modules that serve HTML: each escapes all text, and sends a policy that allows no script, or the observer's own files alone."""
 
 BIND_CALLS = {"bind"}
 LISTEN_CALLS = {
