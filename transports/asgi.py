@@ -30,11 +30,10 @@ from .http_request import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 
-    from quart import Quart
-
     from .http_engine import HttpEngine
     from .http_request import BodyShare, Headers
     from .interfaces import Peer
+    from .quart_door import Quart
 
 
 if TYPE_CHECKING:

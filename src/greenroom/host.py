@@ -51,8 +51,7 @@ from .client_callbacks import CallbackHandler, check_callbacks, check_roots
 from .client_targets import in_process_server, keep_running, origin_of, route_of
 from .errors import ConfigError, suggests
 from .host_files import HostFiles
-from .host_guests import guest_listener
-from .host_tree import checked_admin, host_tree
+from .host_guests import checked_admin, guest_listener, host_tree
 from .hosted_server import NOT_OPEN, HostedServer
 
 if TYPE_CHECKING:

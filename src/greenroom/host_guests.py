@@ -1,4 +1,4 @@
-"""Guests (Thespian programs) of a host and of a server: what `admit_guests` adds to their trees."""
+"""What stands beside a federation in the tree of its host: guests (Thespian programs), also those of a server, what follows configuration files, and the admin listener."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from greenroom.actors.exclusive_supervisor import ExclusiveSupervisor
 from greenroom.actors.federation.federation import Federation
 from greenroom.actors.federation.upstream_spec import UpstreamSpec
+from greenroom.actors.output.output_limits import OutputLimiter, with_spill_cleanup
 from greenroom.actors.thespian_guests.guest_listener import GuestListener
 from greenroom.actors.thespian_guests.guest_session import GuestServices
 from greenroom.supervision import child
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
     from greenroom.actors.company import Company
     from greenroom.actors.federation.tool_router import ToolRouter
+    from greenroom.config.config_sync import ConfigSync
     from greenroom.supervision import ChildSpec
+
+    from .observe.admin_settings import Admin
 
 _INTENSITY, _PERIOD = 5, 10.0
 
@@ -52,3 +56,35 @@ def admitted_to_company(
         GuestServices(federation), key, address=address, most_guests=most_guests, name=f"guests-{name}"
     )
     return listener, with_guests(federation, [listener])
+
+
+def checked_admin(admin: Admin | None) -> Admin | None:
+    """The same settings. Raises `ConfigError` for a value that has none."""
+    if admin is not None:
+        from .run_options import check_admin  # noqa: PLC0415 - only for programs that ask for it
+
+        check_admin(admin)
+    return admin
+
+
+def host_tree(
+    federation: Federation,
+    guests: Sequence[GuestListener],
+    limiter: OutputLimiter | None,
+    sync: ConfigSync | None,
+    admin: Admin | None,
+) -> ChildSpec[Any]:
+    """The whole host as one child."""
+    spec: ChildSpec[Any] = federation.child_spec()
+    if guests:
+        spec = with_guests(federation, guests)
+    if limiter is not None:
+        spec = with_spill_cleanup(limiter.spill, spec)
+    if sync is not None:
+        spec = sync.beside_host(spec)
+    if admin is None:
+        return spec
+    from .observe.admin_listener import AdminPart  # noqa: PLC0415 - as above
+    from .observe.readiness import missing_parts  # noqa: PLC0415 - as above
+
+    return AdminPart(admin, federation.key.name, lambda: missing_parts(federation.name("federation"))).beside(spec)

@@ -451,7 +451,7 @@ class Server(Decorators):
             raise ConfigError("a host must be mounted before the server runs")
         from greenroom.actors.gateway.gateway import Gateway  # noqa: PLC0415 - rarely used, and large
 
-        from .host_mounting import GATEWAY_FEATURES, both_hooks, check_mount  # noqa: PLC0415 - as above
+        from .server_parts import GATEWAY_FEATURES, both_hooks, check_mount  # noqa: PLC0415 - as above
 
         check_mount(self, host, prefix)
         company, before = self.company, self._gateways
@@ -606,7 +606,7 @@ class Server(Decorators):
 
     def session(self, session_id: str) -> Context:
         """The context of one session, for use outside of a handler: `sample`, `elicit`, `roots`, `log`, `notify`. Raises `UnknownSession`."""
-        from .session_context import context_of_session  # noqa: PLC0415 - few servers address a session by its id
+        from .server_parts import context_of_session  # noqa: PLC0415 - few servers address a session by its id
 
         return context_of_session(self.company, session_id)
 

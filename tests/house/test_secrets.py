@@ -93,6 +93,8 @@ CONSTANT_TIME_COMPARISONS = {
     ("supervision/cluster/framing.py", "check"): 1,
     ("supervision/cluster/framing.py", "_prove"): 1,
     ("transports/listening_sockets.py", "_on_readable"): 1,
+    ("src/greenroom/observe/admin_access.py", "_find"): 1,
+    ("src/greenroom/observe/admin_access.py", "is_csrf_token"): 1,
 }
 """The functions that compare a peer's secrets, and the number of comparisons in each."""
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from greenroom.event_types import TaskEnded as TaskEnded
     from greenroom.event_types import UpstreamChanged as UpstreamChanged
 
+    from .admin_listener import new_links as new_links
     from .admin_settings import Admin as Admin
     from .audit_log import AuditLog as AuditLog
     from .open_telemetry import OpenTelemetry as OpenTelemetry
@@ -57,6 +58,7 @@ _HOMES: Final[dict[str, str]] = {
     "QuestionAsked QuestionEnded RequestRefused ServerWrote SessionClosed "
     "SessionOpened SignInEnded StreamClosed StreamOpened SupervisorGaveUp "
     "TaskCreated TaskEnded UpstreamChanged",
+    "greenroom.observe.admin_listener": "new_links",
     "greenroom.observe.admin_settings": "Admin",
     "greenroom.observe.audit_log": "AuditLog",
     "greenroom.observe.open_telemetry": "OpenTelemetry",

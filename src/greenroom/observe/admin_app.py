@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .admin_access import AdminAccess
     from .admin_settings import Admin
     from .prometheus_metrics import MetricsPage
-    from .readiness import Readiness
+    from .readiness import ProgramReadiness
 
 _HEALTH: Final = frozenset({"livez", "readyz"})
 _OPEN: Final = frozenset({"livez", "readyz", "metrics", "sign_in", "observer.static"})
@@ -55,7 +55,7 @@ class AdminApp:
         self,
         admin: Admin,
         access: AdminAccess,
-        readiness: Readiness,
+        readiness: ProgramReadiness,
         *,
         gate: AuthGate | None,
         metrics: Callable[[str], Awaitable[MetricsPage]],

@@ -25,7 +25,7 @@ from greenroom.transports.http_listener import listener
 
 from .admin_access import ROOT, TOKEN, AdminAccess
 from .observed_program import ObservedProgram
-from .readiness import Readiness, ReadyMark
+from .readiness import ProgramReadiness, ReadyMark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -58,7 +58,7 @@ class AdminPart:
         """
         self.admin = admin
         self.program = program
-        self.readiness = Readiness(missing)
+        self.readiness = ProgramReadiness(missing)
         self.observed = (
             ObservedProgram(admin, program, urls=urls, readiness=self.readiness)
             if observed is None
@@ -169,6 +169,6 @@ class ObserverProcess(GenServer):
 
 
 def new_links() -> list[str]:
-    """A new link for each admin listener of this node."""
+    """A new link to the observer for each admin listener of this node: it signs one browser in, once. Call it in the node's loop."""
     behaviours: list[Any] = [process.behaviour.inner for process in current_node().processes.values()]
     return [each.part.new_link() for each in behaviours if isinstance(each, ObserverProcess)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .observatory import Observatory
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     from .admin_settings import Admin
     from .prometheus_metrics import MetricsPage, PrometheusMetrics
-    from .readiness import Readiness
+    from .readiness import ProgramReadiness
     from .view_models import ActOutcome, View, ViewQuery
 
 
@@ -26,7 +25,7 @@ class ObservedProgram:
         program: str,
         *,
         urls: Callable[[], Sequence[str]] = tuple,
-        readiness: Readiness | None = None,
+        readiness: ProgramReadiness | None = None,
     ) -> None:
         """`program` is the name that the pages show, `urls` says where it serves, and `readiness` what state it is in."""
         self.observatory = Observatory(
@@ -40,9 +39,7 @@ class ObservedProgram:
         )
         self._metrics: PrometheusMetrics | None = None
         with suppress(ModuleNotFoundError):  # an extra: where it is missing, a scraper is told what to install
-            import_module(
-                "greenroom.observe.prometheus_metrics"
-            )  # now, since it takes a while and `start` runs in the loop
+            pass
 
     def start(self) -> None:
         """Collect from now on. Metrics are collected where their extra is installed. A no-op where it collects already."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .admin_settings import Admin
     from .prometheus_metrics import MetricFamily, MetricsPage, WorkerMetrics
-    from .readiness import Readiness
+    from .readiness import ProgramReadiness
     from .view_models import View
 
     Ask = Callable[[str, bytes, float], Awaitable[bytes]]
@@ -94,7 +94,7 @@ class ObservedWorkers(ObservedProgram):
         ask: Ask,
         *,
         urls: Callable[[], Sequence[str]] = tuple,
-        readiness: Readiness | None = None,
+        readiness: ProgramReadiness | None = None,
     ) -> None:
         """`ask` sends a request to a worker's node and returns its answer within so many seconds. It raises `ActorError`."""
         super().__init__(admin, program, urls=urls, readiness=readiness)

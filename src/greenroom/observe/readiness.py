@@ -16,7 +16,7 @@ _MOST_REASONS: Final = 20
 _RESTARTS: Final = {"restarting": "is being restarted", "undefined": "is stopped", "running": "has ended"}
 
 
-class Readiness:
+class ProgramReadiness:
     """The readiness of one program: it has started, does not stop, and the parts that it needs run."""
 
     def __init__(self, missing: Callable[[], Iterable[str]]) -> None:
@@ -76,7 +76,7 @@ class ReadyMark(GenServer):
 
     traps_exit: ClassVar[bool] = True
 
-    def __init__(self, readiness: Readiness) -> None:
+    def __init__(self, readiness: ProgramReadiness) -> None:
         self._readiness = readiness
 
     def init(self) -> None:

@@ -11,7 +11,7 @@ from tests.transports.http.raw_http import request
 from greenroom import Client, ConfigError, Host, Server
 from greenroom.observe import Admin
 from greenroom.observe.admin_listener import new_links
-from greenroom.observe.readiness import Readiness, missing_parts
+from greenroom.observe.readiness import ProgramReadiness, missing_parts
 from greenroom.supervision import (
     Supervisor,
     kill,
@@ -75,7 +75,7 @@ async def test_what_a_proxy_passes_on_learns_no_reasons(header: str) -> None:
 
 
 async def test_a_program_is_not_ready_before_its_last_part_and_while_it_stops() -> None:
-    readiness = Readiness(lambda: ())
+    readiness = ProgramReadiness(lambda: ())
     assert readiness.reasons() == ["the program is starting"]
     readiness.has_started = True
     assert readiness.reasons() == []
