@@ -24,7 +24,7 @@ SAMPLES = {
     for metric in METRICS
     for suffix in _SUFFIXES[metric.kind]
 }  # fmt: skip
-LABELS = set().union(*SAMPLES.values())
+LABELS = {label for labels in SAMPLES.values() for label in labels}
 
 
 def dashboard(root: Path) -> dict[str, Any]:

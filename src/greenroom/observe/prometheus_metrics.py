@@ -1,7 +1,7 @@
 """`PrometheusMetrics`: the metric table as Prometheus scrapes it. The one importer of prometheus_client (extra `prometheus`).
 
-Numbers are kept here and not in prometheus_client's own counters: a call then costs two dictionary lookups for each number, the number of series is bounded, and
-the numbers of several workers can be sent to their parent and added up. prometheus_client writes the text, and has the program's own metrics in its registry.
+Numbers are kept here and not in prometheus_client's own counters, which cost as much: so the number of series is bounded, and the numbers of several workers can be
+sent to their parent and added up, without files. prometheus_client writes the text, and has the program's own metrics in its registry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ try:
     from prometheus_client import CollectorRegistry
     from prometheus_client import generate_latest as plain_text
     from prometheus_client import metrics_core as prometheus
-    from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_text
+    from prometheus_client.openmetrics import exposition as openmetrics
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
@@ -267,5 +267,5 @@ def _written(registry: CollectorRegistry, accept: str) -> MetricsPage:
     for accepted in accept.lower().split(","):
         kind, *parameters = (each.strip() for each in accepted.split(";"))
         if kind == "application/openmetrics-text" and not any(_REFUSED.fullmatch(each) for each in parameters):
-            return MetricsPage(_OPENMETRICS, openmetrics_text(registry))  # type: ignore[no-untyped-call]
+            return MetricsPage(_OPENMETRICS, openmetrics.generate_latest(registry))  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
     return MetricsPage(_PLAIN, plain_text(registry))

@@ -41,6 +41,12 @@ CALL: dict[str, Any] = {
 }
 
 
+def ended(**changes: Any) -> events.CallEnded:
+    """A call that has ended: `CALL`, but for these fields."""
+    fields: dict[str, Any] = {"call": 1, **CALL, **changes}
+    return events.CallEnded(**fields)
+
+
 @pytest.fixture
 def metrics() -> Iterator[PrometheusMetrics]:
     with PrometheusMetrics() as counting:
@@ -61,7 +67,7 @@ def emit(*happened: events.Event) -> None:
 def values(metrics: PrometheusMetrics | WorkerMetrics, name: str) -> dict[str, float]:
     """The samples of that name: by their labels' values, joined."""
     return {
-        " ".join(value for label, value in sorted(sample.labels.items())): sample.value
+        " ".join(sample.labels[label] for label in sorted(sample.labels)): sample.value
         for family in plain_families(metrics.text().body.decode())
         for sample in family.samples
         if sample.name == name
@@ -98,7 +104,7 @@ def test_a_call_is_in_each_of_its_metrics_with_the_conventions_labels(metrics: P
     emit(
         events.CallStarted(call=1, **{name: CALL[name] for name in ("side", "program", "way", "method", "name")}),
         events.CallStarted(call=2, side="client", program="git", way="upstream", method="prompts/get", name="ask"),
-        events.CallEnded(call=1, revision="2025-06-18", transport="http", http_version="1.1", isolation="loop", **CALL),
+        ended(revision="2025-06-18", transport="http", http_version="1.1", isolation="loop"),
     )
     (family,) = [each for each in metrics.families() if each.name == "mcp_server_operation_duration_seconds"]
     labels = dict(family.samples[0].labels)
@@ -207,7 +213,10 @@ def test_each_event_but_details_reaches_its_metrics(metrics: PrometheusMetrics) 
 
 
 def test_every_event_is_in_the_table_or_is_known_to_count_for_nothing() -> None:
-    counted = EventMeter(lambda *_: None)._handlers
+    def ignore(*recorded: object) -> None:
+        """Record nothing."""
+
+    counted = EventMeter(ignore)._handlers
     assert {kind.__name__ for kind in events.EVENT_TYPES if kind not in counted} == {
         "CallStep",
         "FramePassed",
@@ -218,9 +227,9 @@ def test_every_event_is_in_the_table_or_is_known_to_count_for_nothing() -> None:
 
 
 def test_unregistered_names_are_one_label(metrics: PrometheusMetrics) -> None:
-    emit(*(events.CallEnded(call=n, is_known=False, **{**CALL, "name": f"secret-{n}"}) for n in range(100)))
-    emit(*(events.CallEnded(call=n, is_method_known=False, **{**CALL, "method": f"odd/{n}"}) for n in range(100)))
-    emit(*(events.CallEnded(call=n, **{**CALL, "method": "resources/read", "name": f"file:///{n}"}) for n in range(9)))
+    emit(*(ended(is_known=False, name=f"secret-{n}") for n in range(100)))
+    emit(*(ended(is_method_known=False, method=f"odd/{n}") for n in range(100)))
+    emit(*(ended(method="resources/read", name=f"file:///{n}") for n in range(9)))
     found = values(metrics, "greenroom_calls_total")
     assert sorted(found.values()) == [9, 100, 100]
     text = metrics.text().body.decode()
@@ -243,7 +252,7 @@ def test_hostile_texts_are_labels_that_both_parsers_read(texts: list[tuple[str, 
                     call=1, side="client", program=program, way="client", method=method, name=name, outcome="error",
                     code=code, seconds=0.1, revision=revision, transport=name, address=method,
                 ),
-                events.CallEnded(call=1, **{**CALL, "name": name}),
+                ended(name=name),
                 events.RequestRefused(program=program, kind=name, setting=method),
                 events.ProcessCrashed(node="n", label=name, kind=method, pid=name, reason=revision),
                 events.UpstreamChanged(program=program, upstream=name, before="", state=method, reason=revision),
@@ -297,7 +306,7 @@ def test_a_label_is_clean_short_and_one_of_few() -> None:
     ],
 )
 def test_an_error_type_is_the_code_or_the_outcome(outcome: events.Outcome, code: int | None, told: str) -> None:
-    assert error_type(events.CallEnded(call=1, **{**CALL, "outcome": outcome, "code": code})) == told
+    assert error_type(ended(outcome=outcome, code=code)) == told
 
 
 @pytest.mark.parametrize(
@@ -350,7 +359,7 @@ def test_workers_are_added_up_and_a_counter_never_falls() -> None:
     Gauge("load", "Load.", registry=registry).set(2)
     with PrometheusMetrics(registry) as metrics:
         emit(
-            events.CallEnded(call=1, **CALL),
+            ended(),
             events.SessionOpened(side="server", program="demo", session="1", revision=""),
         )
         encoded = msgspec.json.encode(metrics.families())
