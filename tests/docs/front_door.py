@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 import greenroom
-from greenroom import auth, host, transports
+from greenroom import auth, host, observe, transports
 from greenroom.actors.handler_options import RunOptions
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ ROOMS = (
         "Routes to a server, their settings, and their errors",
         ("Command", "HttpRoute", "SseRoute", "HttpSettings", "HttpConfig"),
     ),
+    (
+        observe,
+        "A running program, seen: the admin listener, metrics, traces, audit lines, and [events](events.md)",
+        ("Admin", "new_links", "PrometheusMetrics", "OpenTelemetry", "AuditLog", "subscribe"),
+    ),
 )
 """The packages with public names of their own, each with its purpose and the names that come first."""
 COMMON_FIELDS = {
@@ -101,6 +106,15 @@ COMMON_FIELDS = {
 }
 """Descriptions of fields that have none in the source: the options of what is registered."""
 _FIRST = re.compile(r"\A(.+?[.!?])(?:\s|\Z)", re.DOTALL)
+
+
+def names_of(room: ModuleType) -> list[str]:
+    """The public names of a package, but the events, which have a page of their own."""
+    return [name for name in room.__all__ if name != "EVENT_TYPES" and not _is_event(getattr(room, name))]
+
+
+def _is_event(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, observe.Event)
 
 
 def sentence(value: Any) -> str:
@@ -168,7 +182,7 @@ def render() -> str:
             *entries(greenroom, members, settings=title in ("Servers", "Clients", "Registering")),
         ]
     for room, about, first in ROOMS:
-        rest = [name for name in room.__all__ if name not in {*first, *names}]
+        rest = [name for name in names_of(room) if name not in {*first, *names}]
         lines += [
             "",
             f"## `{room.__name__}`",
