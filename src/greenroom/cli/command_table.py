@@ -186,6 +186,9 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
         "Show a running program in a line, and each server of its hosts in another",
         "greenroom.cli.program_commands:status",
         PROGRAM,
+        CommandOption(
+            "link", "print a fresh link to the program's page instead, which signs one browser in, once", "flag"
+        ),
         JSON,
     ),
     CliCommand(

@@ -16,7 +16,7 @@ from greenroom.supervision import visible_text
 from .click_app import echo, is_terminal, styled
 from .command_output import print_json
 from .exit_codes import FAILED, UNREACHABLE, CommandFailed, UsageError, visible
-from .inspect_connection import InspectConnection, chosen_socket
+from .inspect_connection import InspectConnection, ProgramGone, chosen_socket
 from .view_tables import fitted_lines, program_line, view_table
 
 if TYPE_CHECKING:
@@ -58,9 +58,16 @@ def top(*, which: str | None) -> None:
 # --- one line for each upstream
 
 
-def status(*, which: str | None, json: bool) -> None:
-    """Show the program, and a line for each server of its hosts."""
+def status(*, which: str | None, link: bool, json: bool) -> None:
+    """Show the program, and a line for each server of its hosts; or a link to its page."""
     with InspectConnection(chosen_socket(which)) as program:
+        if link:
+            address = program.observe_link()
+            if json:
+                print_json({"link": address})
+            else:
+                echo(visible(address))
+            return
         now, found = program.view("now"), program.view("upstreams")
     assert isinstance(now, NowView)
     assert isinstance(found, UpstreamsView)
@@ -201,7 +208,10 @@ def _print_stderr(path: Any, server: str, *, json: bool) -> None:
             fields = event.data or {}
             number: Any = fields.get("process")
             if event.kind != "Gap" and number != known and number not in strangers:
-                known = process()
+                try:
+                    known = process()
+                except ProgramGone:
+                    return  # as when the events end
                 if number != known:
                     strangers.add(number)
             if event.kind == "Gap" or number == known:

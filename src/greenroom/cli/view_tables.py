@@ -11,6 +11,7 @@ from unicodedata import combining, east_asian_width
 
 from greenroom.observe import view_models as views
 from greenroom.observe.page_formats import NOTHING, age, clock, is_fresh, measured, number, size, took
+from greenroom.protocol.serialization import is_object
 from greenroom.supervision import visible_text
 
 from .exit_codes import visible
@@ -444,7 +445,8 @@ _TABLES: Final[Mapping[type[views.View], Callable[[Any], ViewTable]]] = {
 
 def view_table(view: views.View) -> ViewTable:
     """The table of a view that is a list."""
-    return _TABLES[type(view)](view)
+    make: Callable[[Any], ViewTable] = _TABLES[type(view)]
+    return make(view)
 
 
 def fitted_lines(
@@ -649,8 +651,8 @@ def _tool_details(view: views.ToolsView, query: Mapping[str, Any]) -> Iterator[s
     )
     yield from _block("curves", [f"{visible(each.name):<10} {curve_text(each.values, 60)}" for each in view.curves])
     properties: Any = (view.schema or {}).get("properties")
-    if isinstance(properties, dict):
-        yield from _block("arguments", [visible(str(name), _WIDEST) for name in properties])
+    if is_object(properties):
+        yield from _block("arguments", [visible(name, _WIDEST) for name in properties])
 
 
 def detail_lines(view: views.View, query: Mapping[str, Any]) -> Iterator[str]:

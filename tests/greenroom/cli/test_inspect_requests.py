@@ -34,6 +34,7 @@ from greenroom.inspect_socket import inspectable, read_snapshot
 from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
 pytestmark = pytest.mark.greenroom(clock="real")
@@ -47,7 +48,8 @@ def ended(**more: Any) -> CallEnded:
         "way": "session",
         "method": "tools/call",
     }
-    return CallEnded(**{**facts, "outcome": "result", "seconds": 0.1, **more})
+    facts |= {"outcome": "result", "seconds": 0.1, **more}
+    return CallEnded(**facts)
 
 
 def started(call: int = 1, **more: Any) -> CallStarted:
@@ -79,7 +81,7 @@ class Asking:
 
 
 @contextlib.asynccontextmanager
-async def asking(path: Path) -> Any:
+async def asking(path: Path) -> AsyncGenerator[Asking]:
     reader, writer = await asyncio.open_unix_connection(path, limit=1 << 24)
     try:
         yield Asking(reader, writer)

@@ -12,11 +12,14 @@ from tests.greenroom.cli.test_inspect_requests import ended, started
 
 from greenroom import Client, Command, Host, Server
 from greenroom.cli import program_commands
+from greenroom.cli.command_table import COMMANDS
 from greenroom.cli.exit_codes import UsageError
 from greenroom.cli.inspect_connection import InspectConnection, ProgramGone, ProgramRefused
 from greenroom.cli.program_commands import call_text, duration, event_text, frame_text
+from greenroom.inspect_protocol import EVENT_GROUPS
 from greenroom.inspect_socket import inspectable
 from greenroom.observe import view_rows as rows
+from greenroom.observe.admin_settings import Admin
 from greenroom.supervision.event_bus import bus
 
 from .test_inspect_socket import saying
@@ -47,6 +50,24 @@ async def test_status_has_the_program_and_a_line_for_each_server(typed: Type) ->
     assert "/no/such/program" in found["broken"].replace("…", "")[:200] or "there is no" in found["broken"]
     assert [each["upstream"] for each in told["upstreams"]] == ["up", "broken"]
     assert told["program"]["program"] == "my-host"
+
+
+async def test_status_prints_a_fresh_link_to_the_page(typed: Type) -> None:
+    server = Server("weather")
+    async with inspectable("weather"):
+        without = await asyncio.to_thread(typed, "status", "--link")
+        async with server.started(admin=Admin(port=0)):
+            links = {(await asyncio.to_thread(typed, "status", "--link")).out.strip() for _ in range(2)}
+    assert (without.code, "start it with --admin" in without.err) == (1, True)
+    assert len(links) == 2
+    assert all(each.startswith("http://127.0.0.1:") and "/observe/?" in each for each in links)
+
+
+def test_the_help_names_the_groups_of_events() -> None:
+    (option,) = [
+        each for command in COMMANDS if command.name == "logs" for each in command.params if each.name == "kind"
+    ]
+    assert f": {', '.join(EVENT_GROUPS)}, or an event's own name" in str(getattr(option, "about", ""))
 
 
 async def test_calls_are_shown_with_outcome_and_time_and_filtered(typed: Type) -> None:
