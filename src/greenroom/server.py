@@ -422,10 +422,10 @@ class Server(Decorators):
     @asynccontextmanager
     async def started(self, *, admin: Admin | None = None) -> AsyncGenerator[Company]:
         """Run the company in this loop during the block, for tests and for programs with their own loop."""
-        if admin is not None:
-            if self._runner.is_active:
-                raise ConfigError("the server runs already: give admin=… where it is started first")
+        if not self._runner.is_active:
             self._admin = admin
+        elif admin is not None:
+            raise ConfigError("the server runs already: give admin=… where it is started first")
         await self._runner.acquire()
         try:
             yield self.company

@@ -300,7 +300,7 @@ def _sign_in_text(*, has_form: bool, was_wrong: bool) -> str:
     else:
         what = (
             "<p>Open the link that the program has printed on stderr. It works once; "
-            "<code>greenroom observe</code> prints another one for a program that was started with <code>inspect</code>.</p>"
+            "<code>greenroom status --link</code> prints another one for a program that was started with <code>inspect</code>.</p>"
             f'<p>If you have just opened it: <a href="{ROOT}">go on</a>.</p>'
         )
     return (

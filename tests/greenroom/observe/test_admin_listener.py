@@ -12,6 +12,7 @@ from greenroom import Client, ConfigError, Host, Server
 from greenroom.observe import Admin
 from greenroom.observe.admin_listener import new_links
 from greenroom.observe.readiness import ProgramReadiness, missing_parts
+from greenroom.observe.view_models import NowView, ViewQuery
 from greenroom.supervision import (
     Supervisor,
     kill,
@@ -85,6 +86,17 @@ async def test_a_program_is_not_ready_before_its_last_part_and_while_it_stops() 
     assert readiness.reasons() == ["the program is stopping"]
 
 
+async def test_a_drained_program_takes_no_more_and_says_so_in_its_page() -> None:
+    async with running_admin(adding(), acts=True) as admin:
+        outcome = await admin.part.observed.act("drain", "weather", "ada")
+        assert outcome.is_done
+        response = await admin.ask("GET", "/readyz")
+        assert (response.status, response.json["reasons"]) == (503, ["an operator has drained the program"])
+        now = await admin.part.observed.view("now", ViewQuery())
+        assert isinstance(now, NowView)
+        assert now.state == "draining"
+
+
 async def test_a_part_that_is_gone_is_named() -> None:
     assert list(missing_parts("nothing of this name")) == ["nothing of this name is not running"]
 
@@ -111,7 +123,7 @@ async def test_a_killed_listener_comes_back_and_no_call_notices() -> None:
     async with running_admin(adding()) as admin, Client(admin.server) as client:
         await admin.sign_in()
         company = whereis(admin.server.company.name("company"))
-        for part in ("http:", "observer", "http:"):
+        for part in ("http:", "observer"):
             victim = await part_of_admin(admin, part)
             kill(victim)
             assert await client.call("add", a=1, b=2) == 3
@@ -152,8 +164,8 @@ async def test_a_server_in_a_loop_of_ones_own_has_a_listener_during_the_block() 
         assert (await client.get(link, follow_redirects=True)).status_code == 200
         with pytest.raises(ConfigError, match="runs already"):
             await server.started(admin=Admin(port=0)).__aenter__()
-    with pytest.raises(httpx.ConnectError):
-        async with httpx.AsyncClient(trust_env=False) as client:
+    async with server.started(), httpx.AsyncClient(trust_env=False) as client:
+        with pytest.raises(httpx.ConnectError):  # it was for that block alone
             await client.get(link)
 
 
