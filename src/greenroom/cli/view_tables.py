@@ -6,7 +6,7 @@ All texts come from another program, and partly from its peers: `visible` escape
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from unicodedata import combining, east_asian_width
 
 from greenroom.observe import view_models as views
@@ -445,8 +445,7 @@ _TABLES: Final[Mapping[type[views.View], Callable[[Any], ViewTable]]] = {
 
 def view_table(view: views.View) -> ViewTable:
     """The table of a view that is a list."""
-    make: Callable[[Any], ViewTable] = _TABLES[type(view)]
-    return make(view)
+    return _TABLES[type(view)](cast("Any", view))
 
 
 def fitted_lines(
