@@ -240,7 +240,7 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "wire",
-        "Follow the messages of the protocol in a running program, without arguments and results unless it captures them",
+        "Follow the messages of the protocol in a running program, without their arguments and results",
         "greenroom.cli.program_commands:wire",
         PROGRAM,
         CommandArgument("server", "only messages of this server", is_required=False),

@@ -257,7 +257,7 @@ def _upstreams(view: views.UpstreamsView) -> ViewTable:
                 _count(each.restarts, "odd"),
             ),
             details=tuple(upstream_lines(each)),
-            target=each.upstream,
+            target=f"{each.program}/{each.upstream}",
             acts=each.acts,
             where={"program": each.program, "worker": each.worker},
         )
@@ -316,7 +316,7 @@ def _pools(view: views.PoolsView) -> ViewTable:
             TableRow(
                 key=pool.pid or pool.pool,
                 cells=cells,
-                target=pool.pool,
+                target=f"{pool.program}/{pool.pool}",
                 acts=pool.acts,
                 where={"program": pool.program, "worker": pool.worker},
             )
@@ -349,7 +349,7 @@ def _tasks(view: views.TasksView) -> ViewTable:
                 _age(each.age),
                 _text(each.pid, "dim"),
             ),
-            target=each.task,
+            target=f"{each.program}/{each.task}",
             acts=each.acts,
             where={"program": each.program, "worker": each.worker},
         )

@@ -154,6 +154,7 @@ def test_an_upstream_says_why_and_what_to_do() -> None:
     )
     (line,) = view_table(views.UpstreamsView(at=AT, program="host", rows=[one])).rows
     texts = [cell.text for cell in line.cells]
+    assert line.target == "host/git"
     assert texts[1] == "needs sign in"
     assert texts[3] == "no login, sign in at https://x/, breaker half open"
     assert texts[4] == "2.00 s"
