@@ -64,8 +64,10 @@ _SILENCE: Final = 60.0
 """Seconds between two log records about an error of OpenTelemetry."""
 _GAUGES_LAST: Final = 0.5
 """Seconds for which gauges are not looked at again: a collection asks for each in turn."""
+_ELSEWHERE: Final = frozenset({"thread", "process"})
+"""Where a handler runs that is not in the event loop. An attribute costs a microsecond, and most calls need none at their end."""
 _LEAST_QUEUED: Final = 0.001
-"""Seconds of waiting that are worth an attribute; each costs a microsecond."""
+"""Seconds of waiting that are worth an attribute."""
 _LONGEST_NAME: Final = 256
 _LONGEST_URI: Final = 1024
 _LONGEST_MESSAGE: Final = 300
@@ -130,6 +132,7 @@ class OpenTelemetry:
         self._uri_in_names = resource_uri_in_names
         self._tracer = trace.get_tracer("greenroom", __version__, tracer_provider)
         self._meter = EventMeter(self._record)
+        has_metrics = not isinstance(meter_provider, metrics.NoOpMeterProvider)
         self._instruments = self._make_instruments(metrics.get_meter("greenroom", __version__, meter_provider))
         self._open: dict[int, _OpenCall] = {}
         self._starting: dict[tuple[str, ...], Attributes] = {}
@@ -137,13 +140,15 @@ class OpenTelemetry:
         self._gauges: tuple[float, list[tuple[Metric, tuple[str, ...], float]]] = (-math.inf, [])
         self._quiet_until = 0.0
         self._unsubscribe: Callable[[], None] | None = None
+        # Metrics that are switched off cost nothing.
+        others: tuple[Callable[[Any], None], ...] = (self._meter,) if has_metrics else ()
         self._takers: dict[type[Event], tuple[Callable[[Any], None], ...]] = {
-            CallStarted: (self._start_span, self._meter),
-            CallEnded: (self._count_call, self._end_span),
-            QuestionAsked: (self._start_question, self._meter),
-            QuestionEnded: (self._meter, self._end_question),
+            CallStarted: (self._start_span, *others),
+            CallEnded: (self._count_call, self._end_span) if has_metrics else (self._end_span,),
+            QuestionAsked: (self._start_question, *others),
+            QuestionEnded: (*others, self._end_question),
         }
-        self._other_takers = (self._meter,)
+        self._other_takers = others
 
     # --- for the program
 
@@ -313,7 +318,7 @@ class OpenTelemetry:
             attributes: Attributes = {}
             if ended.outcome != "result":
                 attributes["greenroom.outcome"] = ended.outcome
-            if ended.isolation:
+            if ended.isolation in _ELSEWHERE:
                 attributes["greenroom.isolation"] = ended.isolation
             if ended.queued >= _LEAST_QUEUED:
                 attributes["greenroom.queued"] = ended.queued
