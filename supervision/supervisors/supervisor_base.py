@@ -113,6 +113,10 @@ class BaseSupervisor(GenServer):
         """The records of its children, in start order, for introspection."""
         raise NotImplementedError
 
+    def record_of(self, pid: Pid) -> ChildRecord | None:
+        """The record of the child that runs with this pid, for introspection."""
+        return self._otp_by_pid.get(pid)
+
     # --- a child ends
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:

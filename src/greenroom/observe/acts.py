@@ -151,7 +151,7 @@ class Acts:
         process = self._process(target)
         label = shown(process.label)
         index = await self._observatory.indexed()
-        found = index.supervisor_of.get(process)
+        found = index.supervisor_of(process)
         if found is None:
             raise ActRefused(f"{label} has no supervisor that could restart it")
         supervisor, record = found

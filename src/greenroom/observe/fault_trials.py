@@ -113,7 +113,7 @@ class _Simulation:
             if at.monitors and at is process:
                 self.notes["processes that watch it may do more than the tree shows"] = None
             waiting += self._consequences(at, how)
-            found = self.index.supervisor_of.get(at)
+            found = self.index.supervisor_of(at)
             if found is not None:
                 self._deaths.append(_Death(*found, how))
 
@@ -121,7 +121,7 @@ class _Simulation:
         """The processes that end at once with this one: all children of a supervisor, and what is linked to it."""
         found: list[tuple[Process, Ending]] = []
         if isinstance(process.behaviour.inner, BaseSupervisor):
-            below = self.index.below.get(process, ())
+            below = self.index.below(process)
             found += [
                 (each.process, "shutdown") for each in below if each.process is not None and each.record is not None
             ]
@@ -181,17 +181,17 @@ class _Simulation:
 
 def path_of_process(process: Process, index: ProcessIndex) -> str:
     """The path of a process in the tree: the ids of the children that lead to it."""
-    found = index.supervisor_of.get(process)
+    found = index.supervisor_of(process)
     return shown(process.label) if found is None else path_of(*found, index)
 
 
 def path_of(supervisor: Process, record: ChildRecord, index: ProcessIndex) -> str:
     """The path of a child."""
     parts = [process_views.text_of(record.spec.id)]
-    above = index.supervisor_of.get(supervisor)
+    above = index.supervisor_of(supervisor)
     while above is not None and len(parts) < _MOST_SHOWN:
         parts.append(process_views.text_of(above[1].spec.id))
-        above = index.supervisor_of.get(above[0])
+        above = index.supervisor_of(above[0])
     return "/".join(reversed(parts))
 
 
@@ -269,7 +269,7 @@ class FaultTrials:
             view.notes = [f"there is no process {shown(query.pid)} any more"]
         view.kinds = [_kind_row(name, process) for name in fault_kinds()]
         if process is not None:
-            found = index.supervisor_of.get(process)
+            found = index.supervisor_of(process)
             place = process_views.TreePlace(process, None if found is None else found[1])
             view.target = process_views.tree_row(place, 0, index)
             if query.kind in fault_kinds():
@@ -303,15 +303,18 @@ class FaultTrials:
             path=path,
             principal=shown(principal),
             seed=observatory.node.seed if isinstance(observatory.node.seed, int) else secrets.randbelow(1 << 32),
-            plan=FaultPlan.of(fault.but(target=f"/{path}" if process in index.supervisor_of else fault.target)).dump(),
+            plan=FaultPlan.of(
+                fault.but(target=f"/{path}" if index.supervisor_of(process) is not None else fault.target)
+            ).dump(),
             predicted=prediction,
         )
+        supervised = list(index.supervised())
         records = {
             record: (supervisor, path_of(supervisor, record, index), record.pid)
-            for supervisor, record in index.supervisor_of.values()
+            for _, supervisor, record in supervised
             if record.spec.restart != "temporary"
         }
-        kept = [each for each, (_, record) in index.supervisor_of.items() if record in records]
+        kept = [each for each, _, record in supervised if record in records]
         trial = _Trial(
             row=row,
             target=process,

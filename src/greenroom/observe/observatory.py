@@ -406,12 +406,12 @@ class Observatory:
                 **self._head(), pid=pid, crashes=[event_views.crash_row(at, event) for at, event in found]
             )
         index = await self.indexed()
-        above = index.supervisor_of.get(process)
+        above = index.supervisor_of(process)
         place = process_views.TreePlace(process, None if above is None else above[1])
         row = process_views.tree_row(place, 0, index)
         report, state = process_views.state_of(process)
-        below = index.below.get(process, [])
-        children = [process_views.ref_of(each.process) for each in below[:_MOST_ROWS] if each.process is not None]
+        below = index.below(process, _MOST_ROWS)
+        children = [process_views.ref_of(each.process) for each in below if each.process is not None]
         return ProcessView(
             **self._head(),
             pid=pid,

@@ -41,7 +41,7 @@ from .view_models import PAGE_SIZE
 from .view_rows import Field, MailboxLine, ProcessRef, SupervisorFacts, TreeRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from greenroom.supervision.kernel.node import Node
     from greenroom.supervision.kernel.process import Process
@@ -96,40 +96,71 @@ class ProcessIndex:
     def __init__(self, node: Node) -> None:
         """`build` fills it."""
         self.node = node
-        self.below: defaultdict[Process | None, list[TreePlace]] = defaultdict(list)
-        self.supervisor_of: dict[Process, tuple[Process, ChildRecord]] = {}
         self.size = 0
+        self._adopted: dict[Process, tuple[Process, ChildRecord]] = {}
+        """The children that another process than their supervisor has started."""
+        self._loose: defaultdict[Process | None, list[Process]] = defaultdict(list)
+        """The processes without a supervisor, by the process that started them."""
 
     async def build(self) -> None:
-        """Walk over all processes, in slices."""
+        """Walk over all processes, in slices. Little is kept of each: new objects by the thousand would make the garbage collector stop the loop."""
         node, turns = self.node, Turns()
         processes = list(node.processes.values())
         self.size = len(processes)
         for process in processes:
             behaviour = process.behaviour.inner
             if isinstance(behaviour, BaseSupervisor):
-                await self._add_children(process, list(behaviour.children()), turns)
+                for record in list(behaviour.children()):
+                    child = None if record.pid is None else node.process(record.pid)
+                    if child is not None and child.parent is not process:
+                        self._adopted.setdefault(child, (process, record))
+                    if turns.is_over():
+                        await turns.rest()
             if turns.is_over():
                 await turns.rest()
-        known = set(processes)
         for process in processes:
-            if process not in self.supervisor_of:
+            if self.supervisor_of(process) is None:
                 parent = process.parent
-                self.below[parent if parent in known else None].append(TreePlace(process, None))
+                is_here = parent is not None and not parent.is_remote and parent.pid.serial in node.processes
+                self._loose[parent if is_here else None].append(process)
             if turns.is_over():
                 await turns.rest()
 
-    async def _add_children(self, supervisor: Process, records: Iterable[ChildRecord], turns: Turns) -> None:
-        node, own, found = self.node, self.below[supervisor], self.supervisor_of
+    def supervisor_of(self, process: Process) -> tuple[Process, ChildRecord] | None:
+        """The supervisor of a process, and its record of it; None for a process without one."""
+        found = self._adopted.get(process)
+        if found is not None:
+            return found
+        parent = process.parent
+        if parent is None or parent.is_remote:
+            return None
+        behaviour = parent.behaviour.inner
+        record = behaviour.record_of(process.pid) if isinstance(behaviour, BaseSupervisor) else None
+        return None if record is None else (parent, record)
+
+    def supervised(self) -> Iterator[tuple[Process, Process, ChildRecord]]:
+        """All processes with a supervisor, with it and its record of them."""
+        for process in list(self.node.processes.values()):
+            found = self.supervisor_of(process)
+            if found is not None:
+                yield process, *found
+
+    def below(self, process: Process | None, most: int | None = None) -> list[TreePlace]:
+        """What is directly below a process, or at the top: the children of a supervisor first."""
+        behaviour = None if process is None else process.behaviour.inner
+        records = islice(behaviour.children(), most) if isinstance(behaviour, BaseSupervisor) else ()
+        found: list[TreePlace] = []
         for record in records:
-            child = None if record.pid is None else node.process(record.pid)
-            if child is None:
-                own.append(TreePlace(None, record))
-            elif child not in found:
-                found[child] = supervisor, record
-                own.append(TreePlace(child, record))
-            if turns.is_over():
-                await turns.rest()
+            child = None if record.pid is None else self.node.process(record.pid)
+            found.append(TreePlace(child, record))
+        found += [TreePlace(each, None) for each in self._loose.get(process, ())]
+        return found[:most]
+
+    def count(self, process: Process) -> int:
+        """How many are directly below a process."""
+        behaviour = process.behaviour.inner
+        records = sum(1 for _ in behaviour.children()) if isinstance(behaviour, BaseSupervisor) else 0
+        return records + len(self._loose.get(process, ()))
 
     # --- the tree
 
@@ -146,6 +177,7 @@ class ProcessIndex:
         rows = [
             tree_row(place, depth, self, hidden=0 if query.text else self._hidden(place, root))
             for place, depth in shown
+            if place.process is None or self.node.process(place.process.pid) is place.process  # others ended since
         ]
         above: list[ProcessRef] = []
         if shown and (top := shown[0][0].process) is not None and first:
@@ -155,7 +187,7 @@ class ProcessIndex:
     def _hidden(self, place: TreePlace, root: Process | None) -> int:
         if place.process is None or place.process is root:
             return 0
-        return max(0, len(self.below.get(place.process, ())) - MOST_CHILDREN)
+        return max(0, self.count(place.process) - MOST_CHILDREN)
 
     async def _shown(self, root: Process | None) -> list[tuple[TreePlace, int]]:
         """The places from `root` down, in the order of a drawing, with their depths; no more than `MOST_CHILDREN` below each but the root."""
@@ -166,9 +198,8 @@ class ProcessIndex:
             place, depth = waiting.pop()
             found.append((place, depth))
             if place.process is not None:
-                below = self.below.get(place.process, ())
-                most = None if place.process is root else MOST_CHILDREN
-                waiting += [(each, depth + 1) for each in reversed(below[:most])]
+                below = self.below(place.process, None if place.process is root else MOST_CHILDREN)
+                waiting += [(each, depth + 1) for each in reversed(below)]
             if turns.is_over():
                 await turns.rest()
         return found
@@ -189,15 +220,15 @@ class ProcessIndex:
                     is_shown[above] = True
                     above = walked[above][2]
             if place.process is not None:
-                waiting += [(each, depth + 1, number) for each in reversed(self.below.get(place.process, ()))]
+                waiting += [(each, depth + 1, number) for each in reversed(self.below(place.process))]
             if turns.is_over():
                 await turns.rest()
         return [(place, depth) for (place, depth, _), shown in zip(walked, is_shown, strict=True) if shown]
 
     def _top(self, root: Process | None) -> Sequence[TreePlace]:
         if root is None:
-            return self.below.get(None, ())
-        found = self.supervisor_of.get(root)
+            return self.below(None)
+        found = self.supervisor_of(root)
         return (TreePlace(root, None if found is None else found[1]),)
 
 
@@ -288,7 +319,7 @@ def tree_row(place: TreePlace, depth: int, index: ProcessIndex, *, hidden: int =
         mailbox_bound=info.bound,
         restarts=0 if record is None else record.restarts,
         restarted=age if record is not None and record.restarts else None,
-        children=len(index.below.get(process, ())),
+        children=index.count(process),
         hidden=hidden,
         calls="" if info.calls is None else str(info.calls),
     )
@@ -314,7 +345,7 @@ def ancestors_of(process: Process, index: ProcessIndex) -> list[ProcessRef]:
     found: list[ProcessRef] = []
     at: Process | None = process
     while at is not None and len(found) < _MOST_RELATED:
-        above = index.supervisor_of.get(at)
+        above = index.supervisor_of(at)
         at = at.parent if above is None else above[0]
         if at is not None:
             found.append(ref_of(at))
@@ -449,7 +480,7 @@ def acts_on(process: Process, index: ProcessIndex) -> list[str]:
     """What can be done to a process: whatever has no supervisor that knows its id cannot be restarted."""
     if process.life:
         return []
-    found = index.supervisor_of.get(process)
+    found = index.supervisor_of(process)
     is_child = found is not None and isinstance(found[0].behaviour.inner, Supervisor)
     is_kept = found is not None and found[1].spec.restart == "permanent"
     return ["kill", *(["restart"] if is_child or is_kept else [])]
