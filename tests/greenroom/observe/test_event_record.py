@@ -79,8 +79,8 @@ def test_each_call_is_counted_once_by_its_side_name_and_outcome(
     assert {side: counts.calls for side, counts in record.sides.items()} == {
         side: sum(each[0] == side for each in over) for side in ("server", "client")
     }
-    for (side, _, _, name), counts in record.names.items():
-        own = [each[2] for each in over if each[:2] == (side, name)]
+    for key, counts in record.names.items():
+        own = [each[2] for each in over if each[:2] == (key[0], key[3])]
         assert counts.calls == len(own)
         assert counts.outcomes["tool_error"] == own.count("tool_error")
         assert counts.crashes == own.count("worker_crashed")

@@ -27,8 +27,10 @@ from greenroom.supervision import (
     start,
     start_child,
     stop,
+    wait_down,
     whereis,
 )
+from greenroom.supervision.kernel import clock
 from greenroom.supervision.supervisors.supervision_tree import Branch, tree
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ async def process_view(observatory: Observatory, pid: object) -> ProcessView:
 
 def flat(branch: Branch, depth: int = 0) -> list[tuple[int, str, str]]:
     """A drawing as rows."""
-    own = [(depth, str(branch.pid or ""), str(branch.id or ""))]
+    own = [(depth, str(branch.pid or ""), "" if branch.id is None else str(branch.id))]
     return own + [row for each in branch.children for row in flat(each, depth + 1)]
 
 
@@ -160,6 +162,19 @@ async def test_a_restart_is_seen_in_the_tree() -> None:
         await Ref[Any](top).call(Supervisor.terminate_child, "a")
         row = (await tree_view(observatory)).rows[1]
         assert (row.pid, row.state) == ("", "undefined")
+
+
+async def test_a_process_that_ended_since_the_walk_has_no_row() -> None:
+    """Views of the same second share one walk over the processes."""
+    await start(Supervisor, [child(Clerk).but(id="a", name="clerk", restart="temporary"), child(Clerk).but(id="b")])
+    async with observed() as observatory:
+        assert len((await tree_view(observatory)).rows) == 3
+        clerk = whereis("clerk")
+        kill(clerk)
+        await wait_down(clerk)
+        view = await observatory.view("tree", text="clerk")
+        assert isinstance(view, TreeView)
+        assert [row.id for row in view.rows] == ["", "b"]
 
 
 async def test_a_process_is_shown_without_its_secrets_and_without_running_its_code() -> None:
@@ -258,7 +273,7 @@ async def test_a_query_without_a_meaning_is_refused(name: str, query: dict[str, 
 async def test_a_walk_gives_way_and_ends_while_processes_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at the clock finds the slice used up, so that the walk gives way as often as it can."""
     ticks = count()
-    monkeypatch.setattr(process_views.clock, "real_seconds", lambda: next(ticks) * 1.0)
+    monkeypatch.setattr(clock, "real_seconds", lambda: next(ticks) * 1.0)
     crowd = await start(DynamicSupervisor)
     for _ in range(60):
         await start_child(crowd, child(Clerk).but(restart="temporary"))
