@@ -27,8 +27,8 @@ TOPICS = (
 _SETTING = re.compile(r"`([a-z_]{2,})(?:=[^`]*)?`")
 _OTHERS = {
     *("atexit", "logging", "greenroom"),  # modules
-    *("grace", "access_log"),  # an argument of `run`, and what `greenroom.access_log` is
-    *("ok", "cancelled", "timeout"),  # outcomes in the log
+    *("grace", "admin", "access_log"),  # arguments of `run`, and what `greenroom.access_log` is
+    *("ok", "cancelled", "timeout", "crashed"),  # outcomes in the log
 }
 
 
