@@ -95,7 +95,8 @@ class ReachedMaxRestartIntensity(SupervisorReport):
 class ProgressReport(SupervisorReport):
     """A child was started; `asked_for` is whether a caller requested it, rather than the supervisor itself.
 
-    `is_restart` is whether an earlier one had ended. A `DynamicSupervisor` reports these only: its other children are started by callers, often for each request.
+    `is_restart` is whether an earlier one had ended. A `DynamicSupervisor` reports these only: its other children are started by callers, often one for
+    each request.
     """
 
     context: ClassVar[str] = "progress"

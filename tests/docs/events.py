@@ -22,8 +22,8 @@ END: Final = "<!-- end of the table of metrics -->"
 _INTRODUCTION: Final = f"""# Events
 
 An event says what happened in a running program: a call ended, a process crashed, an upstream has another state. `greenroom.observe.subscribe(listener)` calls
-the listener with each; `details=True` adds `CallStep`, `FramePassed` and `ServerWrote`. Metrics, traces, logs of calls, the observer and `greenroom top` are made of these events
-and of nothing else. All are frozen structs of texts and numbers, which `msgspec.json.encode` writes. Texts of a peer may hold anything: show them with
+the listener with each; `details=True` adds `CallStep`, `FramePassed` and `ServerWrote`. Metrics, traces, logs of calls, the observer and `greenroom top` are made
+of these events. All are frozen structs of texts and numbers, which `msgspec.json.encode` writes. Texts of a peer may hold anything: show them with
 `greenroom.supervision.visible`.
 
 ```python

@@ -15,6 +15,7 @@ import time
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -184,6 +185,9 @@ def judge(url: str, admin: int, watching: Prometheus) -> None:
             for _ in range(times):
                 await client.call_tool(name, arguments)
 
+    def is_value(expression: str, expected: float) -> bool:
+        return watching.value(expression) == expected
+
     def counted(name: str) -> float:
         return watching.value(f'sum(greenroom_calls_total{{side="server", name="{name}", outcome="result"}})')
 
@@ -205,8 +209,9 @@ def judge(url: str, admin: int, watching: Prometheus) -> None:
     check("the class of the part is known before it dies", right=watching.value('sum(greenroom_process_restarts_total{kind="Fragile"})') == 0)  # fmt: skip
     check("nothing fires yet", right=not watching.alerts(), found=watching.alerts() or "")
     asyncio.run(call("hit", HITS))
-    crashes = 'sum(greenroom_process_{}_total{{kind="Fragile"}})'
-    watching.until(f"{HITS} crashes and restarts are counted", lambda: [watching.value(crashes.format(what)) for what in ("crashes", "restarts")] == [HITS, HITS])  # fmt: skip
+    for what in ("crashes", "restarts"):
+        expression = f'sum(greenroom_process_{what}_total{{kind="Fragile"}})'
+        watching.until(f"{HITS} {what} are counted", partial(is_value, expression, HITS))
     watching.until("the rule of a crash loop fires", lambda: ("GreenroomCrashLoop", "Fragile") in watching.alerts())
     check("and no other", right=watching.alerts() == [("GreenroomCrashLoop", "Fragile")], found=watching.alerts())
 

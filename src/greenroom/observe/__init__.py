@@ -76,8 +76,8 @@ if not TYPE_CHECKING:  # a type checker that saw this function would accept any 
 def subscribe(listener: Callable[[Event], object], *, details: bool = False) -> Callable[[], None]:
     """Call `listener` with each event of this program from now on, until the returned function is called.
 
-    With `details` it hears `CallStep`, `FramePassed` and `ServerWrote` as well. It is called where the event happens, in that thread and in the middle of the work that it is about: it has to be quick and must not wait. Its errors are
-    logged and affect nothing.
+    With `details` it hears `CallStep`, `FramePassed` and `ServerWrote` as well. It is called where the event happens, in that thread and in the middle of the
+    work that it is about: it has to be quick and must not wait. Its errors are logged and affect nothing.
     """
     from greenroom.supervision.event_bus import bus  # noqa: PLC0415 - events alone need no processes
 

@@ -1,7 +1,7 @@
 """`PrometheusMetrics`: the metric table as Prometheus scrapes it. The one importer of prometheus_client (extra `prometheus`).
 
-Numbers are kept here and not in prometheus_client's own counters, which cost as much: so the number of series is bounded, and the numbers of several workers can be
-sent to their parent and added up, without files. prometheus_client writes the text, and has the program's own metrics in its registry.
+Numbers are kept here and not in prometheus_client's own counters, which cost as much: so the number of series is bounded, and the numbers of several workers can
+be sent to their parent and added up, without files. prometheus_client writes the text, and has the program's own metrics in its registry.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ class PrometheusMetrics:
 class WorkerMetrics:
     """The metrics of several workers as one page: the parent asks each for its `PrometheusMetrics.families()`.
 
-    Counters and histograms are added up, and so are gauges, except for the longest mailbox. Series of a worker that has ended count on, since a counter must not
-    fall; its gauges do not.
+    Counters and histograms are added up, and so are gauges, except for the longest mailbox. What a worker that has ended had counted stays, since a counter must
+    not fall; its gauges go.
     """
 
     def __init__(self) -> None:
