@@ -196,7 +196,8 @@ class OpenTelemetry:
         opened = self._open.get(call)
         if opened is not None or not call:
             try:
-                self._propagator.inject(carried, contexts.get_current() if opened is None else opened.context)
+                context = contexts.get_current() if opened is None else opened.context
+                self._propagator.inject(carried, context)  # pyright: ignore[reportArgumentType] - its own default
             except Exception:  # noqa: BLE001 - it is logged
                 self._log_error()
         return carried
@@ -281,7 +282,7 @@ class OpenTelemetry:
             started.transport,
             started.http_version,
         )
-        common = self._starting.get(key)
+        common: Attributes | None = self._starting.get(key)
         if common is None:
             common = {"mcp.method.name": method, **_network(started.transport, started.http_version)}
             if method == "tools/call":
@@ -423,7 +424,7 @@ class OpenTelemetry:
 
     def _labelled(self, metric: Metric, values: tuple[str, ...]) -> Attributes:
         key = (metric.name, values)
-        found = self._labels.get(key)
+        found: Attributes | None = self._labels.get(key)
         if found is None:
             found = {name: value for name, value in zip(metric.labels, values, strict=True) if value}
             if (port := found.pop(_PORT, None)) is not None and str(port).isdecimal():
