@@ -9,10 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
-from greenroom import Client, ClientSettings, Command, Context, Host, PeerError, Server
+from greenroom import Client, ClientSettings, Command, Context, Host, HttpConfig, PeerError, Server, Settings
 from greenroom.protocol.dialect import HANDSHAKE_VERSIONS, STATELESS_DIALECT
 from greenroom.supervision.logs import JsonLines
 from greenroom.wire_probe import WireProbe
@@ -324,3 +325,40 @@ async def test_a_span_of_the_handler_goes_on_after_its_question(collector: Colle
     assert parent_of(by_name["inner"]) == id_of(first)
     assert parent_of(by_name["after"]) in (id_of(first), id_of(second))
     assert len({trace_of(span) for span in (first, second, *by_name.values())}) == 1
+
+
+# --- an application around the endpoint
+
+
+@pytest.mark.parametrize("is_carried", [True, False])
+async def test_the_span_of_the_application_around_is_linked_or_the_parent(
+    collector: Collector, *, is_carried: bool
+) -> None:
+    server = traced_server(settings=Settings(sessions=False))
+    params: dict[str, Any] = {"name": "in_loop"}
+    if is_carried:
+        params["_meta"] = {"traceparent": PARENT}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    both = "application/json, text/event-stream"
+    headers = {"accept": both, "content-type": "application/json", "host": "127.0.0.1"}
+    around: list[int] = []
+
+    async def instrumented(scope: Any, receive: Any, send: Any) -> None:
+        with collector.tracer.start_as_current_span("POST") as span:
+            around.append(span.get_span_context().span_id)
+            await app(scope, receive, send)
+
+    app = server.asgi(HttpConfig(session_enabled=False))
+    async with server.started():
+        transport = httpx.ASGITransport(instrumented)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", trust_env=False) as client:
+            response = await client.post("/mcp", json=call, headers=headers)
+    assert response.status_code == 200, response.text
+    span = collector.span("tools/call in_loop")
+    links = [link.context.span_id for link in span.links]
+    if is_carried:
+        assert span.parent is not None
+        assert format_span_id(span.parent.span_id) in PARENT
+        assert links == around
+    else:
+        assert (parent_of(span), links) == (around[0], [])
