@@ -337,12 +337,9 @@ class Server(Decorators):
         return [spec] if admin is None else self._admin_part(admin).around(spec)
 
     def _admin_part(self, admin: Admin) -> AdminPart:
-        from .observe.admin_listener import AdminPart  # noqa: PLC0415 - only for programs that ask for it
-        from .observe.readiness import missing_parts  # noqa: PLC0415 - as above
+        from .server_parts import admin_part_of  # noqa: PLC0415 - only for programs that ask for it
 
-        check_admin(admin)
-        missing = partial(missing_parts, self.company.process_name)
-        return AdminPart(admin, self.settings.name, missing, urls=lambda: self.urls)
+        return admin_part_of(self, admin)
 
     def _run_http(
         self, config: HttpConfig, grace: float, workers: int | None, *, inspect: Inspect, admin: Admin | None

@@ -1,8 +1,9 @@
-"""Parts of `Server` that few programs use: what changes when a host is mounted, and the context of a session outside of any call."""
+"""Parts of `Server` that few programs use: the admin listener, what changes when a host is mounted, and the context of a session outside of any call."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.actors.context import Context
@@ -10,13 +11,29 @@ from greenroom.actors.worker_interfaces import Cancellation, SessionFacts
 from greenroom.protocol.dialect import ASSUMED_DIALECT
 
 from .errors import ConfigError
+from .run_options import check_admin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from greenroom.actors.company import Company, ConnectedPeers
 
+    from .observe.admin_listener import AdminPart
+    from .observe.admin_settings import Admin
     from .server import Server
+
+# --- The admin listener beside a server.
+
+
+def admin_part_of(server: Server, admin: Admin) -> AdminPart:
+    """The admin listener of a server, which is bound now. Raises `ConfigError` and `CannotListen`."""
+    from .observe.admin_listener import AdminPart  # noqa: PLC0415 - it loads what the pages show
+    from .observe.readiness import missing_parts  # noqa: PLC0415 - as above
+
+    check_admin(admin)
+    missing = partial(missing_parts, server.company.process_name)
+    return AdminPart(admin, server.settings.name, missing, urls=lambda: server.urls)
+
 
 # --- Mounting a host: the features that the server then declares, and its hooks.
 
