@@ -157,6 +157,11 @@ class Supervisor(BaseSupervisor):
         """The records of the children in start order."""
         return getattr(self, "_otp_children", {}).values()  # none yet, if the constructor raised
 
+    @property
+    def flags(self) -> Flags:
+        """The flags, for introspection."""
+        return self._otp_flags
+
     # --- restarts
 
     async def _otp_stop_affected(self, child: ChildRecord) -> None:

@@ -117,6 +117,16 @@ class BaseSupervisor(GenServer):
         """The record of the child that runs with this pid, for introspection."""
         return self._otp_by_pid.get(pid)
 
+    @property
+    def restart_window(self) -> RestartWindow | None:
+        """The restarts that count, for introspection; None before the constructor has run."""
+        return getattr(self, "_otp_window", None)
+
+    @property
+    def restart_backoff(self) -> Backoff | None:
+        """The back-off of children without one of their own, for introspection."""
+        return self._otp_backoff
+
     # --- a child ends
 
     def handle_info(self, message: Any) -> Stop | Awaitable[Stop | None] | None:

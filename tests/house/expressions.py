@@ -349,7 +349,16 @@ USED_ELSEWHERE: Final[dict[tuple[str, str], str]] = {
 
 _FRAMES: Final = r'  File "(?:<string>|.*/(?:thespian|multiprocessing|asyncio|uvloop|greenroom/supervision)/[^"]*|.*/threading\.py)", '
 _TOML: Final = "tomllib has parsed the text before, so each match succeeds"
+_SHOWN_TEXT: Final = "a text is cut to 2,000 letters before, and a run of letters is looked at from its beginning only"
 BOUNDED: Final[dict[tuple[str, str], str]] = {
+    (
+        "src/greenroom/observe/secret_masks.py",
+        "(?i:(?<![a-z0-9])(?:bearer|basic|dpop)[ \\t]++)[A-Za-z0-9._~+/=-]{8,}+|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\\.[A-Za-z0-9_-]++){1,4}+|(?<![A-Za-z0-9_-])(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|xox[abprs]|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{12,}+|(?<![A-Za-z0-9_-])(?:AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}+|(?<=://)[^/\\s:@]{1,200}+:[^/\\s@]{1,200}+(?=@)",
+    ): _SHOWN_TEXT,
+    (
+        "src/greenroom/observe/secret_masks.py",
+        "(?<=[?&#;])([A-Za-z0-9_.\\[\\]-]{1,60}+=)([^&\\s#\\\"'<>]++)",
+    ): _SHOWN_TEXT,
     ("actors/handler_options.py", r"(^|[^\w.])((\w+\.)*)Context\b"): "an annotation is the program's own",
     ("src/greenroom/config/parsed_file.py", r"(?:[ \t\r\n]|//[^\n]*|/\*.*?\*/)*"): (
         "an unterminated comment is read once: the parser refuses its slash next"

@@ -15,9 +15,8 @@ import msgspec
 from greenroom import event_types as events
 from greenroom.actors.process_names import short_task_id
 from greenroom.errors import GreenroomError
-from greenroom.supervision import CallTimeout, Ref, kill, restart_child, terminate_child, wait_down
+from greenroom.supervision import CallTimeout, Ref, Supervisor, kill, restart_child, terminate_child, wait_down
 from greenroom.supervision.event_bus import bus
-from greenroom.supervision.supervisors.supervisor import Supervisor
 
 from . import process_views, program_views
 from .event_views import shown
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from greenroom.actors.company import Company
     from greenroom.actors.federation.federation import Federation
     from greenroom.actors.federation.upstream import Upstream
-    from greenroom.supervision.kernel.process import Process
+    from greenroom.supervision import Process
 
     from .observatory import Observatory
 

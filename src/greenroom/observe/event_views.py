@@ -11,7 +11,7 @@ import msgspec
 
 from greenroom import event_types as events
 from greenroom.inspect_protocol import level_of
-from greenroom.supervision.kernel.visible_text import visible
+from greenroom.supervision import visible
 
 from .secret_masks import masked, masked_text
 from .view_rows import CallRow, CallStepRow, CrashGroup, CrashRow, Notice

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from .process_views import ProcessIndex
     from .view_models import ViewQuery
 
-# ruff: noqa: SLF001 - this file reads the private state of supervisors
-
 Ending: TypeAlias = Literal["normal", "shutdown", "crash", "killed"]
 
 MOST_TRIALS: Final = 50
@@ -149,26 +147,22 @@ class _Simulation:
                 self.gives_up.append(path_of_process(supervisor, self.index))
                 self._end(supervisor, "shutdown")
                 return
-            backoff = record.spec.backoff or behaviour._otp_backoff
+            backoff = record.spec.backoff or behaviour.restart_backoff
             if backoff is not None:
                 self.notes["it comes back after a delay that grows"] = None
             self._restart(supervisor, behaviour, record, path)
             return
         self.stays_away.append(path)
-        if (
-            isinstance(behaviour, Supervisor)
-            and behaviour._otp_flags.auto_shutdown != "never"
-            and record.spec.significant
-        ):
+        if isinstance(behaviour, Supervisor) and behaviour.flags.auto_shutdown != "never" and record.spec.significant:
             others = (each for each in behaviour.children() if each is not record and each.spec.significant)
-            if behaviour._otp_flags.auto_shutdown == "any_significant" or all(each.pid is None for each in others):
+            if behaviour.flags.auto_shutdown == "any_significant" or all(each.pid is None for each in others):
                 self._end(supervisor, "shutdown")
 
     def _restart(self, supervisor: Process, behaviour: Any, record: ChildRecord, path: str) -> None:
         if not isinstance(behaviour, Supervisor):
             self.restarts.append(path)
             return
-        for each in affected_children(behaviour._otp_flags.strategy, list(behaviour.children()), record):
+        for each in affected_children(behaviour.flags.strategy, list(behaviour.children()), record):
             self._decided.add(each)
             process = None if each.pid is None else self.index.node.process(each.pid)
             if process is not None and each is not record:

@@ -282,7 +282,7 @@ class Observatory:
     def _head(self) -> dict[str, Any]:
         return {"at": self.now(), "program": event_views.shown(self.program)}
 
-    def _page(self, page: program_views.Page, query: ViewQuery) -> dict[str, Any]:
+    def _page(self, page: program_views.ViewPage, query: ViewQuery) -> dict[str, Any]:
         return {
             **self._head(),
             "page": max(0, query.page),
@@ -384,7 +384,7 @@ class Observatory:
     async def _tree_view(self, query: ViewQuery) -> TreeView:
         index = await self.indexed()
         page = await index.page(query)
-        shown = program_views.Page(page.rows, page.matching, page.total)
+        shown = program_views.ViewPage(page.rows, page.matching, page.total)
         notes = [f"there is no process {event_views.shown(query.pid)} any more"] if query.pid and not page.total else []
         return TreeView(
             **self._page(shown, query),

@@ -12,6 +12,7 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from greenroom.supervision import visible
 from greenroom.supervision.introspect import peek_state, process_info
 from greenroom.supervision.kernel import clock, safe_repr
 from greenroom.supervision.kernel.links import linked
@@ -30,7 +31,6 @@ from greenroom.supervision.kernel.process_messages import (
     TIMEOUT,
     Pid,
 )
-from greenroom.supervision.kernel.visible_text import visible
 from greenroom.supervision.kernel.watchdog import task_lines
 from greenroom.supervision.supervisors.child_spec import start_name
 from greenroom.supervision.supervisors.supervisor import Supervisor
@@ -463,10 +463,10 @@ def stack_of(process: Process) -> str:
 
 def supervisor_facts(process: Process) -> SupervisorFacts | None:
     """What a supervisor does when a child ends; None for another process."""
-    behaviour: Any = process.behaviour.inner
-    if not isinstance(behaviour, BaseSupervisor) or not hasattr(behaviour, "_otp_window"):
+    behaviour = process.behaviour.inner
+    window = behaviour.restart_window if isinstance(behaviour, BaseSupervisor) else None
+    if window is None or not isinstance(behaviour, BaseSupervisor):
         return None
-    window = behaviour._otp_window  # noqa: SLF001 - a view of supervisors
     return SupervisorFacts(
         strategy=behaviour.strategy_text(),
         intensity=window.intensity,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from greenroom.actors.process_names import short_task_id
 from greenroom.actors.running_trees import running_trees
+from greenroom.supervision import visible
 from greenroom.supervision.behaviours.threads import is_idle_pool_thread
-from greenroom.supervision.kernel.visible_text import visible
 from greenroom.transports.access_log import principal_kind, principal_text
 from greenroom.transports.interfaces import short_id
 
@@ -59,7 +59,7 @@ _MOST_THREADS: Final = 100
 _MOST_TOOLS_OF_POOL: Final = 20
 
 
-class Page(NamedTuple):
+class ViewPage(NamedTuple):
     """The rows of one page, and how many there are on all."""
 
     rows: list[Any]
@@ -74,7 +74,7 @@ class Page(NamedTuple):
 
 async def paged(
     found: Sequence[Any], query: ViewQuery, texts: Callable[[Any], Iterable[str]], row: Callable[[Any], Any]
-) -> Page:
+) -> ViewPage:
     """One page of what was found: what has the query's text in one of its `texts`, each as a `row`."""
     turns, text = Turns(), query.text.lower()
     fitting: list[Any] = []
@@ -90,7 +90,7 @@ async def paged(
         rows.append(row(each))
         if turns.is_over():
             await turns.rest()
-    return Page(rows, len(matching), len(found))
+    return ViewPage(rows, len(matching), len(found))
 
 
 def companies(node: Node) -> list[Company]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from greenroom.event_types import FramePassed
-from greenroom.supervision.kernel.visible_text import visible
+from greenroom.supervision import visible
 
 from .secret_masks import masked_body, masked_part
 from .view_rows import FrameRow, WireGroup
