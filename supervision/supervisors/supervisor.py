@@ -158,7 +158,7 @@ class Supervisor(BaseSupervisor):
         return getattr(self, "_otp_children", {}).values()  # none yet, if the constructor raised
 
     @property
-    def flags(self) -> Flags:
+    def restart_flags(self) -> Flags:
         """The flags, for introspection."""
         return self._otp_flags
 

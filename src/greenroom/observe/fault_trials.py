@@ -153,16 +153,20 @@ class _Simulation:
             self._restart(supervisor, behaviour, record, path)
             return
         self.stays_away.append(path)
-        if isinstance(behaviour, Supervisor) and behaviour.flags.auto_shutdown != "never" and record.spec.significant:
+        if (
+            isinstance(behaviour, Supervisor)
+            and behaviour.restart_flags.auto_shutdown != "never"
+            and record.spec.significant
+        ):
             others = (each for each in behaviour.children() if each is not record and each.spec.significant)
-            if behaviour.flags.auto_shutdown == "any_significant" or all(each.pid is None for each in others):
+            if behaviour.restart_flags.auto_shutdown == "any_significant" or all(each.pid is None for each in others):
                 self._end(supervisor, "shutdown")
 
     def _restart(self, supervisor: Process, behaviour: Any, record: ChildRecord, path: str) -> None:
         if not isinstance(behaviour, Supervisor):
             self.restarts.append(path)
             return
-        for each in affected_children(behaviour.flags.strategy, list(behaviour.children()), record):
+        for each in affected_children(behaviour.restart_flags.strategy, list(behaviour.children()), record):
             self._decided.add(each)
             process = None if each.pid is None else self.index.node.process(each.pid)
             if process is not None and each is not record:
