@@ -38,6 +38,8 @@ class _RecordedResponse:
 
     status = 0
     headers: Sequence[tuple[str, str]] = ()
+    http_version = "1.1"
+    around: dict[str, str] | None = None
 
     async def reply(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:  # noqa: ARG002
         self.status, self.headers = status, headers

@@ -92,6 +92,9 @@ async def through_the_door_to_a_thread(run: Run) -> None:
 class Sink:
     """A responder that receives one reply."""
 
+    http_version = "1.1"
+    around: dict[str, str] | None = None
+
     def __init__(self) -> None:
         """Begin without a reply."""
         self.status = 0

@@ -43,7 +43,10 @@ def node_of(loop: asyncio.AbstractEventLoop) -> Node | None:
 
 def open_nodes() -> list[Node]:
     """All nodes of this program. Any thread may ask."""
-    return list(_nodes.data.values())  # of the dict inside, which is atomic: the values of the weak one are not
+    found: dict[object, Node] = vars(_nodes)[
+        "data"
+    ]  # the dict inside: reading its values is atomic, those of the weak one is not
+    return list(found.values())
 
 
 def current_node() -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import subprocess
@@ -106,7 +107,7 @@ def test_a_descriptor_of_a_thread_that_ends_while_descriptors_are_listed_is_none
 
     gc_calls: list[None] = []
     monkeypatch.setattr(leak_check, "_descriptors", list_while_the_thread_ends)
-    monkeypatch.setattr(leak_check.gc, "collect", lambda: gc_calls.append(None))
+    monkeypatch.setattr(gc, "collect", lambda: gc_calls.append(None))
     with no_leaks():
         holder.start()
         reading.wait()

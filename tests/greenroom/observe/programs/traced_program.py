@@ -1,10 +1,13 @@
 """Serves the traced tools on stdio, with a tracer provider of its own."""
 
+from importlib import import_module
+from typing import Any
+
 from opentelemetry.sdk.trace import TracerProvider
-from traced_tools import traced_server
 
 from greenroom.observe import OpenTelemetry
 
 if __name__ == "__main__":
+    tools: Any = import_module("traced_tools")  # beside this file
     with OpenTelemetry(TracerProvider()):
-        traced_server().run()
+        tools.traced_server().run()

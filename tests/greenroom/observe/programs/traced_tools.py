@@ -67,9 +67,9 @@ def traced_server(name: str = "traced", **options: Any) -> Server:
     server = Server(name, **options)
     server.tool(in_loop)
     server.tool(in_thread)
-    server.tool(in_own_loop, isolation="thread")
-    server.tool(in_process, isolation="process")
+    server.tool(isolation="thread")(in_own_loop)
+    server.tool(isolation="process")(in_process)
     server.tool(asking)
     server.tool(asking_in_thread)
-    server.tool(working, task_support="optional")
+    server.tool(task_support="optional")(working)
     return server
