@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -253,7 +253,7 @@ class EventRecord:
     def _note(self, event: Any, now: float) -> None:
         self._number += 1
         owner = getattr(event, "program", "") or getattr(event, "kind", "")
-        self.notices.add((type(event), owner), (self._number, now, bounded(event)))
+        self.notices.add((cast("Any", type(event)), owner), (self._number, now, bounded(event)))
 
     # --- calls
 
@@ -471,7 +471,7 @@ def bounded(event: E) -> E:
     cut: dict[str, Any] = {}
     for name in event.__struct_fields__:
         value: Any = getattr(event, name)
-        kind = type(value)
+        kind = cast("Any", type(value))
         if kind is str:
             if len(value) > _LONGEST_FIELD:
                 cut[name] = value[-_LONGEST_STACK:] if name == "stack" else value[:_LONGEST_FIELD]

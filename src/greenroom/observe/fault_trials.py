@@ -102,7 +102,7 @@ class _Simulation:
                 self._decide(death)
 
     def _end(self, process: Process, ending: Ending) -> None:
-        waiting = deque([(process, ending)])
+        waiting: deque[tuple[Process, Ending]] = deque([(process, ending)])
         while waiting:
             at, how = waiting.popleft()
             if at in self.dies:
@@ -120,9 +120,8 @@ class _Simulation:
         found: list[tuple[Process, Ending]] = []
         if isinstance(process.behaviour.inner, BaseSupervisor):
             below = self.index.below(process)
-            found += [
-                (each.process, "shutdown") for each in below if each.process is not None and each.record is not None
-            ]
+            ended: Ending = "shutdown"
+            found += [(each.process, ended) for each in below if each.process is not None and each.record is not None]
         for other in linked(process):
             if other.is_remote or other in self.dies:
                 continue

@@ -10,7 +10,7 @@ import asyncio
 from collections import defaultdict
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from greenroom.supervision import visible
 from greenroom.supervision.introspect import peek_state, process_info
@@ -414,7 +414,7 @@ def value_text(name: str, value: Any, depth: int = 0) -> str:
     """
     if is_secret_name(name) and value is not None and value.__class__ is not bool:
         return HIDDEN
-    kind = type(value)
+    kind = cast("Any", type(value))
     if value is None or kind is bool or kind is float:
         return repr(value)
     if kind is int:
@@ -433,7 +433,7 @@ def value_text(name: str, value: Any, depth: int = 0) -> str:
 
 
 def _collection_text(value: Any, depth: int) -> str:
-    kind: Any = type(value)
+    kind = cast("Any", type(value))
     opening, closing = _BRACKETS.get(kind, ("{", "}"))
     if not value:
         return f"{kind.__name__}()" if kind in (set, frozenset) else f"{opening}{closing}"

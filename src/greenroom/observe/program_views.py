@@ -333,7 +333,8 @@ def jobs_of(node: Node) -> Iterator[tuple[Company, Process, Any]]:
 
 async def call_processes(node: Node) -> dict[int, str]:
     """The pids of the processes that run calls, by the numbers of the calls."""
-    turns, found = Turns(), {}
+    turns = Turns()
+    found: dict[int, str] = {}
     for _, process, call in jobs_of(node):
         found[call.observed.number] = str(process.pid)
         if turns.is_over():
@@ -442,7 +443,7 @@ def tool_details(
 ) -> tuple[list[Curve], dict[str, int], dict[str, Any] | None]:
     """The curves of one tool, how its calls ended, and the schema of its arguments."""
     schema: Any = tool.wire.get("inputSchema")
-    shown_schema = masked(dict(schema), hides_names=False) if isinstance(schema, dict) else None
+    shown_schema = masked(dict(cast("dict[str, Any]", schema)), hides_names=False) if isinstance(schema, dict) else None
     if tool.counts is None:
         return [], {}, shown_schema
     with record.lock:

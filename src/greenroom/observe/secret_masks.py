@@ -7,7 +7,7 @@ Each function takes time in proportion to what it shows, whatever it is given: v
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -99,9 +99,10 @@ class _Mask:
 
     def value(self, value: Any, depth: int = 0) -> Any:
         self.left -= 1
+        number: Any = value
         if self.left < 0 or depth > _DEEPEST:
             return LEFT_OUT
-        kind: Any = type(value)
+        kind = cast("Any", type(value))
         if kind is str:
             longest = min(LONGEST_TEXT, max(0, self.left_of_text))
             self.left_of_text -= len(value)
@@ -117,7 +118,7 @@ class _Mask:
                 shown.append(self.value(each, depth + 1))
             return shown
         if value is None or kind is bool or kind is int or kind is float:
-            return value if kind is not int or -(10**18) < value < 10**18 else LEFT_OUT
+            return value if kind is not int or -(10**18) < number < 10**18 else LEFT_OUT
         return LEFT_OUT
 
     def _members(self, members: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -149,12 +150,13 @@ def masked(value: Any, *, hides_answers: bool = False, hides_names: bool = True)
 def masked_body(body: bytes, *, is_captured: bool, hides_answers: bool = False) -> str:
     """A message of the protocol as JSON text without secrets. Unless it is captured, only what it is about is shown: its method, its id, its name and its error."""
     try:
-        message = msgspec.json.decode(body)
+        message: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.encode(f"{len(body)} bytes that are no JSON").decode()
     if type(message) is not dict:
         return msgspec.json.encode(masked(message) if is_captured else LEFT_OUT).decode()
-    shown = message if is_captured else _outline(message)
+    members = cast("dict[str, Any]", message)
+    shown = members if is_captured else _outline(members)
     return msgspec.json.encode(masked(shown, hides_answers=hides_answers)).decode()
 
 
@@ -170,7 +172,7 @@ def _outline(message: Mapping[str, Any]) -> dict[str, Any]:
     outline: dict[str, Any] = {name: message[name] for name in ("jsonrpc", "id", "method") if name in message}
     params: Any = message.get("params")
     if type(params) is dict:
-        kept = {
+        kept: dict[str, Any] = {
             name: params[name]
             for name in ("name", "protocolVersion", "requestId", "taskId", "progress")
             if name in params
