@@ -120,8 +120,9 @@ class _Simulation:
         found: list[tuple[Process, Ending]] = []
         if isinstance(process.behaviour.inner, BaseSupervisor):
             below = self.index.below(process)
-            ended: Ending = "shutdown"
-            found += [(each.process, ended) for each in below if each.process is not None and each.record is not None]
+            found.extend(
+                (each.process, "shutdown") for each in below if each.process is not None and each.record is not None
+            )
         for other in linked(process):
             if other.is_remote or other in self.dies:
                 continue
