@@ -51,7 +51,7 @@ SECURITY_HEADERS: Final = (
     ),
     ("x-frame-options", "DENY"),
     ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
+    ("referrer-policy", "same-origin"),  # with no-referrer, browsers send forms of these pages with `Origin: null`
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("cross-origin-embedder-policy", "require-corp"),

@@ -27,7 +27,7 @@ class FormFault(Exception):
     """An argument that cannot be read; the text says which and why, for a person."""
 
 
-class FormField(msgspec.Struct, frozen=True, kw_only=True):
+class ArgumentField(msgspec.Struct, frozen=True, kw_only=True):
     """One field of the form."""
 
     key: str
@@ -43,7 +43,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool = False
 
 
-def form_fields(schema: Mapping[str, Any]) -> list[FormField]:
+def form_fields(schema: Mapping[str, Any]) -> list[ArgumentField]:
     """The fields for a schema of arguments, the required ones first."""
     found = list(_fields(schema))
     return sorted(found, key=lambda each: not each.is_required)
@@ -59,7 +59,7 @@ def form_arguments(schema: Mapping[str, Any], filled: Mapping[str, str]) -> dict
     return arguments
 
 
-def _value_of(field: FormField, text: str) -> Any:
+def _value_of(field: ArgumentField, text: str) -> Any:
     if field.choices:
         if text not in field.choices:
             raise FormFault(f"{field.title} must be one of {', '.join(field.choices[:10])}")
@@ -76,17 +76,17 @@ def _value_of(field: FormField, text: str) -> Any:
     return value
 
 
-def _fields(schema: Mapping[str, Any]) -> Iterator[FormField]:
+def _fields(schema: Mapping[str, Any]) -> Iterator[ArgumentField]:
     required = _array(schema.get("required"))
     for name, described in [*_object(schema.get("properties")).items()][:_MOST_FIELDS]:
         yield _field(schema, name, described, is_required=name in required)
 
 
-def _field(schema: Mapping[str, Any], name: str, described: Any, *, is_required: bool) -> FormField:
+def _field(schema: Mapping[str, Any], name: str, described: Any, *, is_required: bool) -> ArgumentField:
     of = _resolved(schema, described)
     kind, choices = _kind_of(of)
     text, default = of.get("description"), of.get("default")
-    return FormField(
+    return ArgumentField(
         key=f"{_PREFIX}{name}",
         name=name,
         title=visible(name, _LONGEST_TEXT),

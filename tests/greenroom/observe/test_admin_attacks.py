@@ -40,7 +40,7 @@ async def test_a_link_signs_in_once_and_leaves_no_token_behind(capfd: pytest.Cap
         cookie = response.headers["set-cookie"]
         assert {"HttpOnly", "SameSite=Strict", "Path=/observe/"} <= set(cookie.split("; "))
         assert f"-{admin.port}=" in cookie
-        assert response.headers["referrer-policy"] == "no-referrer"
+        assert response.headers["referrer-policy"] == "same-origin"
         assert response.headers["cache-control"] == "no-store"
         assert (await admin.ask("GET", "/observe/", cookie=cookie.partition(";")[0])).status == 200
         again = await admin.ask("GET", found[2])
