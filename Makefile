@@ -17,7 +17,7 @@ PYTHONS := mcp-1 mcp-2 mcp-fast fastmcp fastmcp-fast servers profiler fuzz mutat
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all deep check conformance interop servers inspector hosts terminal tls metrics once schemas format bench beside profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
+.PHONY: help run test test-all deep check conformance interop servers inspector browser hosts terminal tls metrics once schemas format bench beside profile blast survival fire fuzz linear mutate soak trials shape docs lock versions quick mypy pyright clean venv
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ servers: $(STAMP) $(PEERS)/node/.installed $(patsubst %,$(PEERS)/%/.installed,mc
 
 hosts: $(STAMP) ## two hosts with a cable between them, and what becomes of a cluster on both; takes root: ONLY=cut
 	$(BIN)/python -m tests.hosts $(if $(ONLY),--only $(ONLY))
+
+browser: $(STAMP) $(PEERS)/node/.installed ## Debian's Chromium looks at each page of the observer while tools and upstreams die; axe judges it. WRITE=1 makes the pictures anew
+	$(BIN)/python -m tests.browser $(if $(WRITE),--write)
 
 inspector: $(STAMP) $(PEERS)/node/.installed $(PEERS)/servers/.installed ## the Inspector's command line and ours ask the same servers, and have to hear the same
 	$(BIN)/python -m tests.inspector
