@@ -265,9 +265,14 @@ class InspectedProgram:
         self._conversations.add(task)
         try:
             await InspectConversation(self, reader, writer).run()
+            writer.close()
+            async with asyncio.timeout(_WRITE):
+                await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass  # the client is gone, or does not take its answer, or the program ends: asyncio logs an error for a handler that ends as cancelled
         finally:
+            # `close` alone would keep the connection, and what waits in it, for as long as the client does not read.
+            writer.transport.abort()
             self._conversations.discard(task)
 
     def recent(self, most: int, matches: Callable[[Event], bool]) -> list[Event]:

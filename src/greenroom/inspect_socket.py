@@ -190,19 +190,23 @@ class InspectListener(GenServer):
         self.path = socket_folder() / f"{os.getpid()}-{_file_name(self.name)}{_SUFFIX}"
         if len(os.fsencode(self.path)) > _LONGEST_PATH:
             raise ConfigError(f"{self.path} is too long for a socket: set XDG_RUNTIME_DIR to a shorter path")
-        self.path.unlink(missing_ok=True)  # left by an earlier listener of this process
+        # It has its name when it listens, and not before: commands take one that does not for that of a program that has died.
+        coming = self.path.with_suffix(".new")
+        coming.unlink(missing_ok=True)
         sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.bind(str(self.path))
+            sock.bind(str(coming))
 
             # chmod after bind, since umask is process-wide and not thread-safe; until then the folder's mode keeps other users out.
-            self.path.chmod(0o600)
+            coming.chmod(0o600)
             sock.listen(BACKLOG)
             sock.setblocking(False)  # noqa: FBT003 - its only argument
+            coming.replace(self.path)  # also of one that an earlier listener of this process has left
             self._program = self._inspected()
             self._acceptor = serve(stream_protocol(self._serve), [sock], log)
         except BaseException:
             sock.close()
+            coming.unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
             raise
 

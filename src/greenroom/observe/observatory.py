@@ -248,7 +248,7 @@ class Observatory:
         self._views.clear()
         self._index = None
 
-    async def view(self, name: str, **query: Any) -> View:
+    async def view(self, name: str, /, **query: Any) -> View:
         """A view, at most `REFRESH` seconds old. Raises `BadQuery`."""
         asked = read_query(name, query)
         if not self.is_started:

@@ -121,6 +121,8 @@ async def test_views_follow_each_other_on_one_connection(folder: Path) -> None:
         (ViewRequest(name="nothing"), "unknown", "there is no view 'nothing': there are now, tree, process"),
         (ViewRequest(name="tree", query={"colour": "red"}), "unknown", "colour"),
         (ViewRequest(name="tree", query={"page": "red"}), "unknown", "page"),
+        (ViewRequest(name="tree", query={"self": 1}), "unknown", "self"),
+        (ViewRequest(name="tree", query={"name": 1}), "unknown", "name"),
         (ActRequest(act="kill", target="<n.1>"), "denied", 'run(…, inspect="acts")'),
         (
             FollowRequest(kinds=("Nothing",)),
@@ -220,6 +222,21 @@ async def test_more_connections_than_allowed_are_closed_and_a_place_is_free_agai
                 with contextlib.suppress(ConnectionError):
                     found = await again.ask(ViewRequest(name="now"))
         assert "ok" in found
+
+
+async def test_a_client_that_takes_no_answer_loses_its_connection(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del folder
+    monkeypatch.setattr(inspect_requests, "_WRITE", 0.01)
+    requests = (msgspec.json.encode(ViewRequest(name="tree")) + b"\n") * 20_000
+    async with inspectable("x") as path:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.setblocking(False)  # noqa: FBT003 - its only argument
+            sock.connect(str(path))
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                async with asyncio.timeout(5):
+                    await asyncio.get_running_loop().sock_sendall(sock, requests)
 
 
 async def test_clients_that_leave_at_once_leave_nothing(folder: Path) -> None:

@@ -112,6 +112,20 @@ async def test_those_of_programs_that_have_died_are_cleared_away(folder: Path) -
 
 
 @pytest.mark.greenroom(clock="real")
+async def test_one_that_is_being_opened_is_not_cleared_away(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del folder
+    listen = socket.socket.listen
+
+    def listen_late(sock: socket.socket, backlog: int) -> None:
+        assert inspect_socket.inspect_sockets() == []
+        listen(sock, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", listen_late)
+    async with inspectable("x") as path:
+        assert [each.path for each in inspect_socket.inspect_sockets()] == [path]
+
+
+@pytest.mark.greenroom(clock="real")
 async def test_a_path_that_is_too_long_says_what_to_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = folder / ("x" * 90)
     long.mkdir()
