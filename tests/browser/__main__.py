@@ -65,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "mark": MARK,
             "modules": str(MODULES),
             "pictures": str(PICTURES) if given.write else "",
+            "root": str(PICTURES.parents[1]),
             "steps": STEPS,
         }
         command = [NODE, str(HERE / "browse.cjs"), json.dumps(options)]
@@ -132,7 +133,12 @@ def _looked_at() -> Generator[str]:
         assert program.stderr is not None
         said: queue.Queue[str] = queue.Queue()
         errors = program.stderr
-        reader = threading.Thread(target=lambda: [said.put(line) for line in errors], daemon=True)
+
+        def read() -> None:
+            for line in errors:
+                said.put(line)
+
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
             yield _link(said)

@@ -148,7 +148,11 @@ const tabbed = async (page) => {
 const picture = async (page, name) => {
   if (!options.pictures) return;
   await page.mouse.move(0, 799);
-  await page.evaluate(() => scrollTo(0, 0));
+  await page.evaluate((folder) => {
+    scrollTo(0, 0);
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.nodeValue = texts.currentNode.nodeValue.replaceAll(folder, ""); // of the machine that made the picture
+  }, `${options.root}/`);
   await page.screenshot({ path: path.join(options.pictures, `observe-${name}.png`) });
 };
 

@@ -11,6 +11,7 @@ import logging
 import random
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from examples.demo.demo_server import server
@@ -81,14 +82,16 @@ async def paint_set(ctx: Context, walls: int = 40) -> str:
     return f"{walls} walls"
 
 
+def _answers(call: object, message: Mapping[str, Any]) -> bool:
+    return message.get("id") == call and "method" not in message
+
+
 async def _call_again_and_again(probe: WireProbe, tool: str, arguments: Mapping[str, Any], pause: float) -> None:
     luck = random.Random(tool)  # the same each time
     params = {"name": tool, "arguments": dict(arguments), "_meta": {"progressToken": tool}}
     while True:
         call = await probe.ask("tools/call", params)
-        await probe.wait_for(
-            lambda message, call=call: message.get("id") == call and "method" not in message, within=120.0, what=tool
-        )
+        await probe.wait_for(partial(_answers, call), within=120.0, what=tool)
         probe.received.clear()
         await asyncio.sleep(pause * luck.uniform(0.6, 1.4))
 
