@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .worker_interfaces import SessionFacts, WorkerServices
 
 _LONGEST_NAME: Final = 2048
-"""Characters of a name or URI in an event: a peer may send megabytes."""
+"""Characters of a method, a name or a URI in an event: a peer may send megabytes."""
 _LONGEST_ID: Final = 128
 _FAILURES: Final = frozenset({"tool_error", "error"})
 
@@ -85,6 +85,7 @@ class ObservedCall:
         """It begins now, and the listener is told; `began_at` is an earlier moment on the node's clock, `session` an id as it may be shown."""
         self._node = node
         name, self._is_known, self._is_method_known = _subject(services, method, params)
+        method = method[:_LONGEST_NAME]
         self.revision = revision
         self._began_at = node.now() if began_at is None else began_at
         self._queued = 0.0

@@ -224,7 +224,7 @@ class EventMeter:
         self._calls.pop(event.call, None)
         is_client = event.side == "client"
         key = (
-            *(is_client, event.program, event.way, event.method, event.is_method_known),
+            *(is_client, event.program, event.way, event.method if event.is_method_known else None),
             event.name if event.is_known and event.method in _NAMED else event.is_known,
             *(event.outcome, event.code, event.isolation, event.revision, event.transport, event.http_version),
             *(event.principal_kind, event.address if is_client else ""),
