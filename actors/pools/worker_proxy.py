@@ -34,7 +34,7 @@ from greenroom.supervision import (
     send_after,
 )
 from greenroom.supervision.cluster import NodeFailed, NodeLost, NothingFits, ProcessEnding, RemoteError
-from greenroom.supervision.cluster.node_records import EXIT_MEMORY
+from greenroom.supervision.cluster.node_records import EXIT_MEMORY, signal_name
 from greenroom.supervision.event_bus import bus
 
 from . import remote_call as protocol
@@ -120,9 +120,7 @@ class WorkerProxy(GenServer):
             worker_process = self._worker_process = await self._provider.open(self._pool)
             gone = self._gone = _watch_process(worker_process)
             if bus.listener is not None:
-                from .pool_events import observe_worker  # noqa: PLC0415 - only a program with a listener loads the events
-
-                observe_worker(self._settings["name"], self._pool, worker_process)
+                _observe_process(self._settings["name"], self._pool, worker_process)
             self._worker_main = await worker_process.start_main(self.ref(), self._settings, self._specs)
             locks = worker_process.locks if await self._worker_main.within(None).call(WorkerMain.takes_ahead) else None
         except Exception as error:  # noqa: BLE001 - the callers get the reason, whatever it is
@@ -300,6 +298,53 @@ def _watch_process(worker_process: WorkerProcess) -> ExitFuture:
     if process is not None:
         process.add_exit_waiter(gone)
     return gone
+
+
+def _observe_process(program: str, pool: Pool, worker_process: WorkerProcess) -> None:
+    """Emit that the process has started, and later how it has ended."""
+    process = current_node().process(worker_process.owner.pid)
+    if process is not None:
+        process.add_exit_waiter(_ObservedProcess(program, str(pool.serial), worker_process.os_pid))
+
+
+class _ObservedProcess:
+    """The process of a worker, which a listener of events follows."""
+
+    __slots__ = ("_os_pid", "_pool", "_program")
+
+    def __init__(self, program: str, pool: str, os_pid: int) -> None:
+        from greenroom.event_types import PoolWorkerStarted  # noqa: PLC0415 - only a program with a listener loads the events
+
+        self._program = program
+        self._pool = pool
+        self._os_pid = os_pid
+        if bus.listener is not None:
+            bus.listener(PoolWorkerStarted(program=program, pool=pool, process=os_pid))
+
+    def on_exit(self, reason: ExitReason) -> None:
+        """Emit how it has ended."""
+        from greenroom.event_types import PoolWorkerEnded  # noqa: PLC0415 - as above
+
+        if bus.listener is None:
+            return
+        signal, status, is_failure = "", None, False
+        match reason:
+            case Crash(error=NodeLost(ending=ending)) | Shutdown(detail=NodeLost(ending=ending)):
+                signal = "" if ending.signal is None else signal_name(ending.signal)
+                status = ending.code
+                is_failure = not (ending.orderly or ending.asked)
+            case _:
+                is_failure = isinstance(reason, Crash)
+        bus.listener(
+            PoolWorkerEnded(
+                program=self._program,
+                pool=self._pool,
+                process=self._os_pid,
+                signal=signal,
+                status=status,
+                is_failure=is_failure,
+            )
+        )
 
 
 # --- Texts: why a call in a worker has no result, as its caller is told it.

@@ -28,6 +28,8 @@ from greenroom.event_types import (
     TaskCreated,
     TaskEnded,
 )
+from greenroom.observe.observatory import Observatory
+from greenroom.observe.view_models import PoolsView
 from greenroom.supervision import kill
 from greenroom.supervision.cluster.node_records import ProcessEnding
 from greenroom.transports.access_log import log_refusal
@@ -85,7 +87,9 @@ async def test_what_a_peer_makes_up_is_not_known_and_bounded() -> None:
                 key = "uri" if method == "resources/read" else "name"
                 await stage.probe.answer(await stage.probe.ask(method, {key: name}))
                 await stage.client.answer(method, **{key: name})
-    ended = heard.of(CallEnded)
+            await stage.probe.answer(await stage.probe.ask("long" * 5000))
+    assert len(heard.of(CallStarted)[-1].method) == 2048
+    ended = heard.of(CallEnded)[:-1]
     assert {(each.method, each.is_method_known, each.is_known) for each in ended} == {
         ("tools/call", True, False),
         ("made/up", False, False),
@@ -240,14 +244,20 @@ async def test_a_call_that_becomes_a_task_goes_on_as_the_work_of_the_task() -> N
 
 
 async def test_a_process_of_a_pool_is_told_with_the_signal_that_ended_it() -> None:
+    observatory = Observatory("stage")
     with hearing() as heard:
         async with call_stage() as stage:
+            observatory.start()
             await stage.call("pid")
             stage.provider.processes[-1].lose(ProcessEnding(signal=11))
             await asyncio.sleep(1)
             await stage.call("pid")
+            view = await observatory.view("pools")
+            observatory.stop()
     started, ended = heard.of(PoolWorkerStarted), heard.of(PoolWorkerEnded)
     assert (len(started), len(ended)) == (2, 2)
+    assert isinstance(view, PoolsView)
+    assert [(each.started, each.lost) for each in view.rows] == [(1, {"SIGSEGV": 1})]  # the first one was warm before
     assert [(each.signal, each.is_failure) for each in ended] == [("SIGSEGV", True), ("", False)]
     assert {(each.program, each.process) for each in started} == {("stage", 4711)}
     assert len({each.pool for each in started} | {each.pool for each in ended}) == 1
