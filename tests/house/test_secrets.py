@@ -101,6 +101,7 @@ CONSTANT_TIME_COMPARISONS = {
 WRITERS = {
     "actors/task_store_sqlite.py": "makes an empty file for SQLite, with O_EXCL",
     "auth/client/token_stores.py": "an empty lock file, which stays",
+    "src/greenroom/observe/audit_log.py": "a log that several processes append to, made with 0600 and refused if others can read it",
     "src/greenroom/cli/exit_codes.py": "a result that the user wants to save, which is no secret",
     "src/greenroom/protocol/tool_pins.py": "pins are kept in a repository and are no secret, and this room imports no other room",
     "supervision/private_files.py": "the one place",
