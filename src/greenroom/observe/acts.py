@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from greenroom.actors.process_names import short_task_id
 from greenroom.errors import GreenroomError
 from greenroom.supervision import CallTimeout, Ref, Supervisor, kill, restart_child, terminate_child, wait_down
 from greenroom.supervision.event_bus import bus
+from greenroom.supervision.kernel.process_lookup import detached_task
 
 from . import process_views, program_views
 from .event_views import shown
@@ -100,18 +101,27 @@ class Acts:
     async def _told(
         self, act: str, target: str, doing: Awaitable[tuple[str, str | None]], principal: str
     ) -> ActOutcome:
-        """Await the act, and tell and log how it went."""
+        """Do the act, and tell and log how it went. It is finished and logged also when the viewer leaves, or when it ends the viewer's own connection."""
+        telling = detached_task(self._tell(act, target, doing, principal))
+        telling.add_done_callback(_retrieve_error)
+        return await asyncio.shield(telling)
+
+    async def _tell(
+        self, act: str, target: str, doing: Awaitable[tuple[str, str | None]], principal: str
+    ) -> ActOutcome:
         result: str | None = None
+        text, is_done = "it was broken off", False
         try:
             text, result = await doing
             is_done = True
         except (GreenroomError, TimeoutError, ValueError, LookupError) as error:
-            text, is_done = shown(str(error) or type(error).__name__, 1_000), False
-        self._observatory.forget()
-        said = "done" if is_done else f"not done: {text}"
-        if bus.listener is not None:
-            bus.listener(events.ActDone(act=act[:100], target=target[:200], principal=principal, outcome=said))
-        log.warning("%s: %s %s: %s", shown(principal) or "an operator", shown(act), shown(target), said)
+            text = shown(str(error) or type(error).__name__, 1_000)
+        finally:
+            self._observatory.forget()
+            said = "done" if is_done else f"not done: {text}"
+            if bus.listener is not None:
+                bus.listener(events.ActDone(act=act[:100], target=target[:200], principal=principal, outcome=said))
+            log.warning("%s: %s %s: %s", shown(principal) or "an operator", shown(act), shown(target), said)
         return ActOutcome(act=shown(act), target=shown(target), is_done=is_done, text=text, result=result)
 
     async def _do(self, act: str, target: str) -> str:
@@ -154,11 +164,13 @@ class Acts:
         if found is None:
             raise ActRefused(f"{label} has no supervisor that could restart it")
         supervisor, record = found
+        if record.spec.restart == "temporary":  # its supervisor forgets it when it is stopped
+            raise ActRefused(f"{label} is temporary: its supervisor would not start it again")
         if isinstance(supervisor.behaviour.inner, Supervisor):
             ref: Ref[Any] = Ref(supervisor.pid)
-            async with asyncio.timeout(_PATIENCE):
-                await terminate_child(ref, record.spec.id)
-                await restart_child(ref, record.spec.id)
+            # No deadline: between the two steps the child would stay away.
+            await terminate_child(ref, record.spec.id)
+            await restart_child(ref, record.spec.id)
             return f"{label} was restarted by {shown(supervisor.label)}"
         if record.spec.restart != "permanent":
             raise ActRefused(f"{label} is {record.spec.restart}: its supervisor would not start it again")
@@ -288,9 +300,11 @@ class Acts:
         if method not in _REPLAYED:
             raise ActRefused(f"{shown(method)} belongs to a session or a task, and cannot be sent again")
         params: Any = msgspec.json.decode(body).get("params") or {}
+        if type(params) is not dict:
+            raise ActRefused(f"{shown(method)} was sent with params that are no object")
         kept = {
             name: each
-            for name, each in params.items()
+            for name, each in cast("dict[str, Any]", params).items()
             if name not in ("_meta", "requestState", "inputResponses", "task")
         }
         reply = await _ask(self._company(program), method, kept)
@@ -320,3 +334,8 @@ async def _ask(company: Company, method: str, params: dict[str, Any]) -> dict[st
 
 def _as_json(reply: dict[str, Any]) -> str:
     return msgspec.json.encode(masked(reply)).decode()
+
+
+def _retrieve_error(telling: asyncio.Task[Any]) -> None:
+    if not telling.cancelled():
+        telling.exception()  # the viewer gets it; if the viewer has left, the log says that the act was broken off

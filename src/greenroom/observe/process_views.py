@@ -481,6 +481,8 @@ def acts_on(process: Process, index: ProcessIndex) -> list[str]:
     if process.life:
         return []
     found = index.supervisor_of(process)
-    is_child = found is not None and isinstance(found[0].behaviour.inner, Supervisor)
+    is_child = (
+        found is not None and isinstance(found[0].behaviour.inner, Supervisor) and found[1].spec.restart != "temporary"
+    )
     is_kept = found is not None and found[1].spec.restart == "permanent"
     return ["kill", *(["restart"] if is_child or is_kept else [])]
