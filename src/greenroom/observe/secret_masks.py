@@ -149,10 +149,9 @@ def masked(value: Any, *, hides_answers: bool = False, hides_names: bool = True)
 
 def masked_body(body: bytes, *, is_captured: bool, hides_answers: bool = False) -> str:
     """A message of the protocol as JSON text without secrets. Unless it is captured, only what it is about is shown: its method, its id, its name and its error."""
-    try:
-        message: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.encode(f"{len(body)} bytes that are no JSON").decode()
+    message = _decoded(body)
+    if message is None:
+        return _no_json(body)
     if type(message) is not dict:
         return msgspec.json.encode(masked(message) if is_captured else LEFT_OUT).decode()
     members = cast("dict[str, Any]", message)
@@ -162,9 +161,24 @@ def masked_body(body: bytes, *, is_captured: bool, hides_answers: bool = False) 
 
 def masked_part(body: bytes, names: Sequence[str], *, hides_answers: bool) -> str:
     """The first of these members of a message as JSON text without secrets."""
-    message: Any = msgspec.json.decode(body)
-    part = next((message[name] for name in names if name in message), None)
+    message = _decoded(body)
+    if type(message) is not dict:
+        return _no_json(body)
+    members = cast("dict[str, Any]", message)
+    part = next((members[name] for name in names if name in members), None)
     return msgspec.json.encode(masked(part, hides_answers=hides_answers)).decode()
+
+
+def _decoded(body: bytes) -> Any:
+    """The message; None for bytes that are no JSON, as of a peer whose texts are no UTF-8."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _no_json(body: bytes) -> str:
+    return msgspec.json.encode(f"{len(body)} bytes that are no JSON").decode()
 
 
 def _outline(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -89,8 +89,9 @@ class _Group:
     name: str
     request: str
     owner: Owner
+    at: float
     frames: list[_Frame] = field(default_factory=list[_Frame])
-    dropped: int = 0
+    """Those that are kept: none where all were dropped while a view was made."""
 
 
 class WireRecord:
@@ -151,14 +152,13 @@ class WireRecord:
             params = _read_params(message)
             name = next((each for each in (params.name, params.uri) if isinstance(each, str)), "")
             request = "" if message.id is None else str(message.id)[:_LONGEST_ID]
-            group = _Group(frame.number, message.method or "", name[:_LONGEST_ID], request, owner)
+            group = _Group(frame.number, message.method or "", name[:_LONGEST_ID], request, owner, frame.at)
             if frame.kind == "request":
                 self._open[owner, outgoing, request] = group
                 if len(self._open) > _OPEN_GROUPS:
                     self._open.popitem(last=False)
         if len(group.frames) >= _MOST_FRAMES_OF_GROUP:
             group.frames.pop(-2)
-            group.dropped += 1
         group.frames.append(frame)
         frame.group = group
 
@@ -195,7 +195,6 @@ class WireRecord:
         self.dropped += 1
         if frame.group is not None:
             frame.group.frames = [each for each in frame.group.frames if each is not frame]
-            frame.group.dropped += 1
         if not own:
             del self._frames[owner], self._sizes[owner]
 
@@ -238,19 +237,19 @@ class WireRecord:
 
     def row(self, group: _Group) -> WireGroup:
         """A group to be shown, without secrets."""
-        is_captured = self.shows(group)
-        frames = [self._frame_row(each, group, is_captured=is_captured) for each in group.frames]
-        event, first, last = group.frames[0].event, group.frames[0], group.frames[-1]
+        is_captured, frames = self.shows(group), group.frames.copy()
+        _, program, session = group.owner
+        is_answered = len(frames) > 1 and frames[-1].kind in ("result", "error")
         return WireGroup(
             method=visible(group.method, _LONGEST_ID),
             name=visible(group.name, _LONGEST_ID),
             request=visible(group.request, _LONGEST_ID),
-            session=visible(event.session, _LONGEST_ID),
-            program=visible(event.program, _LONGEST_ID),
-            at=first.at,
-            seconds=last.at - first.at if last.kind in ("result", "error") and len(frames) > 1 else None,
-            frames=frames,
-            can_replay=is_captured and first.kind == "request" and bool(first.event.body) and event.side == "server",
+            session=visible(session, _LONGEST_ID),
+            program=visible(program, _LONGEST_ID),
+            at=group.at,
+            seconds=frames[-1].at - group.at if is_answered else None,
+            frames=[self._frame_row(each, group, is_captured=is_captured) for each in frames],
+            can_replay=bool(frames) and self._replayable(frames[0], group) is not None,
         )
 
     def _frame_row(self, frame: _Frame, group: _Group, *, is_captured: bool) -> FrameRow:

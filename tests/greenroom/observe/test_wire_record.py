@@ -173,3 +173,23 @@ def test_the_request_and_the_reply_of_a_call_are_found() -> None:
         {"content": []},
     )
     assert record.of_call("s1", "2", "add") is None
+
+
+def test_a_group_whose_messages_are_dropped_while_a_view_is_made_is_shown_without_them() -> None:
+    record = wire(capture=True)
+    record.take(passed("in", request(1, name="add"), session="slow"))
+    [group] = record.groups()
+    for number in range(wire_record.MOST_FRAMES):
+        record.take(passed("in", request(number, name="add"), session=f"s{number % 8}"))
+    row = record.row(group)
+    assert (row.session, row.request, row.frames, row.can_replay) == ("slow", "1", [], False)
+
+
+@pytest.mark.parametrize("part", [b'{"text":"\xff"}', b'{"number":1e999}'])
+def test_params_that_cannot_be_read_are_shown_by_their_size(part: bytes) -> None:
+    record = wire(capture=True)
+    record.take(passed("in", b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%b}' % part))
+    [group] = record.groups()
+    shown, _ = record.bodies(group)
+    assert shown is not None
+    assert shown.endswith('bytes that are no JSON"')
