@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import CancelledError
 from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -106,7 +107,7 @@ def _combined(listeners: list[Listener]) -> Listener | None:
         for listener in fixed:
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 - it is logged, and must not affect the code that emits
+            except (Exception, CancelledError):  # noqa: BLE001 - it is logged, and must not affect the code that emits, which a cancellation would end
                 log_error(_log, "a listener of events raised on %r", type(event).__name__)
 
     return emit
