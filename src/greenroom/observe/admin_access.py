@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .admin_settings import Admin
 
 ROOT: Final = "/observe/"
-"""The path of the observer, and of its cookie."""
+"""The path of the observer."""
 TOKEN: Final = "token"  # noqa: S105 - the parameter's name
 CSRF_HEADER: Final = "x-csrf-token"
 CSRF_FIELD: Final = "csrf"
@@ -224,7 +224,13 @@ class AdminAccess:
     @property
     def cookie_name(self) -> str:
         """The cookie's name. It has the port, since browsers send cookies to all ports of a host."""
-        return f"{'__Secure-' if self._admin.is_tls else ''}greenroom-observe-{self.port}"
+        # With TLS, a cookie that only this host itself can set, and no other host of the same domain.
+        return f"{'__Host-' if self._admin.is_tls else ''}greenroom-observe-{self.port}"
+
+    @property
+    def cookie_path(self) -> str:
+        """The cookie's path: browsers accept a `__Host-` cookie with `/` only."""
+        return "/" if self._admin.is_tls else ROOT
 
     port: int = 0
     """The port that is listened on, once it is known."""

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 _HEALTH: Final = frozenset({"livez", "readyz"})
 _OPEN: Final = frozenset({"livez", "readyz", "metrics", "sign_in", "observer.static"})
 """The routes that need no viewer: they check what they need themselves, or hold nothing of the program."""
+_MOST_FIELDS: Final = 1_000
+"""The most fields of a form. A body of the largest size that has nothing else would take the loop for a third of a second."""
+_LOOKS_AHEAD: Final = ("sec-purpose", "purpose", "x-purpose", "x-moz")
+"""The headers of a browser that loads a page before its user has asked for it."""
+_MOST_COOKIES: Final = 8
 _PUBLIC: Final = frozenset({"livez", "readyz", "metrics"})
 """The routes whose `Host` does not matter where other machines can reach the listener: they show nothing, or only with credentials in a header."""
 
@@ -103,6 +108,8 @@ class AdminApp:
         headers = _headers()
         if (why := self._access.refusal_of_fetch(request.method, headers)) is not None:
             return _refuse(403, why)
+        if request.method not in SAFE_METHODS and (refused := await _refusal_of_body()) is not None:
+            return refused
         if endpoint in _OPEN:
             return None
         if request.path == ROOT.rstrip("/"):
@@ -119,14 +126,16 @@ class AdminApp:
         return None if is_csrf_token(found, token) else _refuse(403, "The token of this session is missing or wrong")
 
     def _viewer(self) -> Viewer | None:
-        cookie = request.cookies.get(self._access.cookie_name)
-        return None if cookie is None else self._access.viewer_of(cookie, _now())
+        # Another port of this host can set a cookie of the same name, which must not sign the viewer out: the first that is known counts.
+        for cookie in request.cookies.getlist(self._access.cookie_name)[:_MOST_COOKIES]:
+            if (found := self._access.viewer_of(cookie, _now())) is not None:
+                return found
+        return None
 
     async def _new_viewer(self, headers: dict[str, str]) -> Viewer | Response:
         """A viewer with a link or with credentials; otherwise the page that says how to get in."""
-        may_enter = (
-            request.method == "GET" and request.path == ROOT and "prefetch" not in headers.get("sec-purpose", "")
-        )
+        looks_ahead = any(name in headers for name in _LOOKS_AHEAD)
+        may_enter = request.method == "GET" and request.path == ROOT and not looks_ahead
         if self._gate is None:
             token = request.args.get(TOKEN)
             if token is None or not may_enter:
@@ -167,7 +176,7 @@ class AdminApp:
             self._access.cookie_name,
             cookie,
             max_age=int(self._admin.session_lifetime),
-            path=ROOT,
+            path=self._access.cookie_path,
             secure=self._admin.is_tls,
             httponly=True,
             samesite="Strict",
@@ -192,7 +201,7 @@ class AdminApp:
         """End the session of this browser."""
         self._access.sign_out(self._access.viewer)
         response = self._sign_in_page(200)
-        response.delete_cookie(self._access.cookie_name, path=ROOT)
+        response.delete_cookie(self._access.cookie_name, path=self._access.cookie_path, secure=self._admin.is_tls)
         return response
 
     def _sign_in_page(self, status: int, refused: HttpRefusal | None = None, *, was_wrong: bool = False) -> Response:
@@ -226,6 +235,20 @@ class AdminApp:
         response = Response(page.body)
         response.content_type = page.content_type
         return response
+
+
+async def _refusal_of_body() -> Response | None:
+    """Refuse a form that no page here sends, before time is spent on it."""
+    if request.mimetype.startswith("multipart/"):
+        return _refuse(415, "A form must be sent as application/x-www-form-urlencoded")
+    body: bytes = await cast("Any", request).get_data()
+    if body.count(b"&") >= _MOST_FIELDS:
+        return _refuse(413, f"A form can have {_MOST_FIELDS} fields")
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return _refuse(400, "A form must be text in UTF-8")
+    return None
 
 
 def _with_security_headers(send: Send) -> Send:

@@ -196,3 +196,10 @@ def test_programs_send_no_fetch_metadata_and_may_read() -> None:
 )
 def test_details_are_for_this_machine(address: str, headers: dict[str, str], local: bool) -> None:  # noqa: FBT001 - a row
     assert is_local(address, headers) is local
+
+
+def test_with_tls_no_other_host_can_set_the_cookie() -> None:
+    plain, secure = access(), access(certfile="admin.pem")
+    assert (plain.cookie_name, plain.cookie_path) == ("greenroom-observe-9091", "/observe/")
+    # Browsers take a cookie of such a name from this host only, with this path, over TLS.
+    assert (secure.cookie_name, secure.cookie_path) == ("__Host-greenroom-observe-9091", "/")

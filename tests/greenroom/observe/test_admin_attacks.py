@@ -51,7 +51,8 @@ async def test_a_link_signs_in_once_and_leaves_no_token_behind(capfd: pytest.Cap
 async def test_a_token_is_not_used_up_by_what_looks_ahead() -> None:
     async with running_admin() as admin:
         link = admin.link
-        assert (await admin.ask("GET", link, sec_purpose="prefetch;prerender")).status == 401
+        for header, value in (("sec_purpose", "prefetch;prerender"), ("purpose", "prefetch"), ("x_moz", "prefetch")):
+            assert (await admin.ask("GET", link, **{header: value})).status == 401, header
         assert (await admin.ask("HEAD", link)).status == 401
         assert (await admin.ask("GET", link.replace("/?", "/static/x?"))).status in CLOSED
         assert (await admin.ask("POST", link, b"")).status == 403
@@ -175,6 +176,34 @@ async def test_requests_are_bounded_in_size() -> None:
         client = await admin.client()
         await client.send(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 20_000 + b"\r\n\r\n")
         assert (await client.head()).status == 431
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"a&" * 100_000, "application/x-www-form-urlencoded", 413),
+        (b"csrf=\xff", "application/x-www-form-urlencoded", 400),
+        (b"--b\r\n\r\n--b--\r\n", "multipart/form-data; boundary=b", 415),
+    ],
+)
+@pytest.mark.parametrize("path", ["/observe/sign-in", "/observe/sign-out"])
+async def test_forms_that_no_page_sends_are_refused_before_they_are_read(
+    path: str, body: bytes, kind: str, status: int
+) -> None:
+    async with running_admin() as admin:
+        await admin.sign_in()
+        headers = {**admin.posted, "x_csrf_token": "", "content_type": kind}
+        assert (await admin.ask("POST", path, body, **headers)).status == status
+
+
+async def test_a_cookie_that_another_port_has_set_does_not_sign_the_viewer_out() -> None:
+    async with running_admin() as admin:
+        await admin.sign_in()
+        name = admin.cookie.partition("=")[0]
+        tossed = {**admin.own, "cookie": f"{name}=tossed; {admin.cookie}"}
+        assert (await admin.ask("GET", "/observe/", **tossed)).status == 200
+        full = {**admin.own, "cookie": f"{f'{name}=tossed; ' * 100}{admin.cookie}"}
+        assert (await admin.ask("GET", "/observe/", **full)).status == 401
 
 
 async def test_websockets_and_other_methods_are_refused() -> None:
