@@ -179,7 +179,7 @@ def call_text(event: Notice) -> str:
     if event.kind == "Gap":
         return event_text(event)
     seconds = fields.get("seconds")
-    code = "" if fields.get("code") is None else f" {fields['code']}"
+    code = "" if fields.get("code") is None else f" {visible(str(fields['code']))}"
     parts = [
         clock(event.at),
         f"{visible(str(fields.get('outcome', '')).replace('_', ' ')) + code:<14}",

@@ -196,7 +196,12 @@ def test_another_text_is_no_duration(text: str) -> None:
 def test_lines_escape_what_others_wrote() -> None:
     bad = "\x1b[2J\u202e\n"
     notice = rows.Notice(
-        number=1, at=0.0, kind=bad, level="error", text=bad, data={"name": bad, "outcome": "tool_error", "seconds": 0.5}
+        number=1,
+        at=0.0,
+        kind=bad,
+        level="error",
+        text=bad,
+        data={"name": bad, "outcome": "tool_error", "seconds": 0.5, "code": bad},
     )
     frame = rows.FrameRow(
         number=1, at=0.0, side="server", program=bad, direction="in", kind="request", size=3, method=bad, body=bad
