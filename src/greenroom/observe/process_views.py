@@ -147,14 +147,17 @@ class ProcessIndex:
 
     def below(self, process: Process | None, most: int | None = None) -> list[TreePlace]:
         """What is directly below a process, or at the top: the children of a supervisor first."""
+        return list(islice(self._each_below(process, most), most))
+
+    def _each_below(self, process: Process | None, most: int | None = None) -> Iterator[TreePlace]:
+        """The same one by one, for a walk that rests in between."""
         behaviour = None if process is None else process.behaviour.inner
         records = islice(behaviour.children(), most) if isinstance(behaviour, BaseSupervisor) else ()
-        found: list[TreePlace] = []
-        for record in records:
+        for record in tuple(records):
             child = None if record.pid is None else self.node.process(record.pid)
-            found.append(TreePlace(child, record))
-        found += [TreePlace(each, None) for each in self._loose.get(process, ())]
-        return found[:most]
+            yield TreePlace(child, record)
+        for each in self._loose.get(process, ()):
+            yield TreePlace(each, None)
 
     def count(self, process: Process) -> int:
         """How many are directly below a process."""
@@ -209,10 +212,14 @@ class ProcessIndex:
         turns = Turns()
         walked: list[tuple[TreePlace, int, int]] = []
         is_shown: list[bool] = []
-        waiting = [(place, 0, -1) for place in reversed(self._top(root))]
+        waiting = [(iter(self._top(root)), -1)]
         while waiting:
-            place, depth, above = waiting.pop()
-            number = len(walked)
+            places, above = waiting[-1]
+            place = next(places, None)
+            if place is None:
+                waiting.pop()
+                continue
+            depth, number = len(waiting) - 1, len(walked)
             walked.append((place, depth, above))
             is_shown.append(_contains(place, text))
             if is_shown[-1]:
@@ -220,7 +227,7 @@ class ProcessIndex:
                     is_shown[above] = True
                     above = walked[above][2]
             if place.process is not None:
-                waiting += [(each, depth + 1, number) for each in reversed(self.below(place.process))]
+                waiting.append((self._each_below(place.process), number))
             if turns.is_over():
                 await turns.rest()
         return [(place, depth) for (place, depth, _), shown in zip(walked, is_shown, strict=True) if shown]
@@ -412,9 +419,9 @@ def value_text(name: str, value: Any, depth: int = 0) -> str:
 
     No code of the value's class is run, so that a large or odd value costs nothing.
     """
-    if is_secret_name(name) and value is not None and value.__class__ is not bool:
-        return HIDDEN
     kind = cast("Any", type(value))
+    if value is not None and kind is not bool and is_secret_name(name):
+        return HIDDEN
     if value is None or kind is bool or kind is float:
         return repr(value)
     if kind is int:
@@ -425,7 +432,7 @@ def value_text(name: str, value: Any, depth: int = 0) -> str:
         return f"<{kind.__name__} of {len(value)}>"
     if kind is Pid:
         return str(value)
-    if isinstance(value, Enum):
+    if issubclass(kind, Enum):  # not `isinstance`, which asks the value for its class
         return visible(f"{kind.__name__}.{value._name_}", _LONGEST)
     if kind in (list, tuple, set, frozenset, dict):
         return _collection_text(value, depth)
@@ -441,7 +448,7 @@ def _collection_text(value: Any, depth: int) -> str:
         return f"<{kind.__name__} of {len(value)}>"
     if kind is dict:
         parts = [
-            f"{value_text('', key, 1)}: {value_text(key if isinstance(key, str) else '', each, 1)}"
+            f"{value_text('', key, 1)}: {value_text(key if type(key) is str else '', each, 1)}"
             for key, each in islice(value.items(), _MOST_PARTS)
         ]
     else:

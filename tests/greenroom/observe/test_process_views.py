@@ -48,6 +48,9 @@ class Untouchable:
     def __len__(self) -> int:
         raise AssertionError("a view has run this code")
 
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError("a view has run this code")
+
 
 ORDERS = list(range(1_000_000))
 
