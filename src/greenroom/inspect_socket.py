@@ -19,11 +19,22 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
 
 import msgspec
 
-from greenroom.supervision import GenServer, Pid, child, current_node, snapshot, start, stop, visible, whereis
+from greenroom.supervision import (
+    GenServer,
+    Pid,
+    child,
+    current_node,
+    current_process,
+    snapshot,
+    start,
+    stop,
+    visible,
+    whereis,
+)
 from greenroom.supervision.acceptor import BACKLOG, serve, stream_protocol
 
 from .errors import ConfigError
@@ -174,8 +185,6 @@ def read_snapshot(path: Path) -> dict[str, Any]:
 class InspectListener(GenServer):
     """Answers on a program's inspect socket."""
 
-    traps_exit: ClassVar[bool] = True
-
     def __init__(self, name: str, urls: Callable[[], Sequence[str]], inspect: Inspect = True) -> None:  # noqa: FBT002 - it is no flag
         """`name` is the program's name, `urls` returns where it serves. With "acts", clients may act on the program."""
         self.name = name
@@ -193,6 +202,7 @@ class InspectListener(GenServer):
         # It has its name when it listens, and not before: commands take one that does not for that of a program that has died.
         coming = self.path.with_suffix(".new")
         coming.unlink(missing_ok=True)
+        current_process("listen").add_exit_waiter(self)
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.bind(str(coming))
@@ -207,11 +217,10 @@ class InspectListener(GenServer):
         except BaseException:
             sock.close()
             coming.unlink(missing_ok=True)
-            self.path.unlink(missing_ok=True)
             raise
 
-    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - closed for any reason
-        """Close and remove the socket."""
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - closed for any reason
+        """Close and remove the socket. Not in `terminate`, which a process that is killed does not reach."""
         if self._acceptor is not None:
             self._acceptor.close()
         if self._program is not None:

@@ -17,10 +17,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from greenroom.run_options import auth_gate_of, closed_on_failure
-from greenroom.supervision import Backoff, GenServer, Supervisor, child, current_node, visible
+from greenroom.supervision import Backoff, GenServer, Supervisor, child, current_node, current_process, visible
 from greenroom.transports.http_listener import listener
 
 from .admin_access import ROOT, TOKEN, AdminAccess
@@ -126,8 +126,8 @@ class AdminPart:
             self._announced = True
             print(f"greenroom: observe: {visible(self.new_link(), 500)}", file=sys.stderr, flush=True)  # noqa: T201
 
-    def stop(self) -> None:
-        """Collect no more."""
+    def on_exit(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason
+        """The supervisor of the listener has ended: collect no more. While only a part of it is restarted, events are still counted."""
         self.observed.stop()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -150,22 +150,18 @@ class AdminPart:
 class ObserverProcess(GenServer):
     """Collects what the pages show, and makes links for browsers."""
 
-    traps_exit: ClassVar[bool] = True
-
     def __init__(self, part: AdminPart) -> None:
         self.part = part
 
     def init(self) -> None:
         """Begin to collect."""
+        process = current_process("observe")
+        (process.parent or process).add_exit_waiter(self.part)
         self.part.start()
 
     def new_link(self) -> str:
         """A link that signs one browser in, once."""
         return self.part.new_link()
-
-    def terminate(self, reason: ExitReason) -> None:  # noqa: ARG002 - the same for any reason
-        """Collect no more."""
-        self.part.stop()
 
 
 def new_links() -> list[str]:

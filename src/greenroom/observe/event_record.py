@@ -173,6 +173,11 @@ class OpenTable:
             self.left_out = max(0, self.left_out - 1)
         return None if found is None else found[1]
 
+    def clear(self) -> None:
+        """Forget all."""
+        self.entries.clear()
+        self.left_out = 0
+
     def __len__(self) -> int:
         return len(self.entries) + self.left_out
 
@@ -254,6 +259,17 @@ class EventRecord:
         self._number += 1
         owner = getattr(event, "program", "") or getattr(event, "kind", "")
         self.notices.add((cast("Any", type(event)), owner), (self._number, now, bounded(event)))
+
+    def forget_open(self) -> None:
+        """Forget what has begun and not ended, as before events are taken again: the ends that came meanwhile were not heard. What happened stays."""
+        with self.lock:
+            self.calls.clear()
+            self._left_out.clear()
+            self._steps = sum(len(each.steps) for each in self._ended_calls.values())
+            for side in self.sides.values():
+                side.in_flight = 0
+            for table in (self.sessions, self.streams, self.questions, self.tasks):
+                table.clear()
 
     # --- calls
 

@@ -152,13 +152,14 @@ class Observatory:
         if self._epoch is None or self._epoch[0] is not loop:
             self._epoch = loop, time.time() - loop.time()
         self._started_at = loop.time()
+        self.record.forget_open()
         self._subscriptions = [bus.subscribe(self.record.take)]
         if self.capture:
             self._subscriptions.append(bus.subscribe(self._take_detail, details=True))
         self._sample()
 
     def stop(self) -> None:
-        """Add up no more, and let all viewers go. What is known stays until the next start."""
+        """Add up no more, and let all viewers go. What happened stays known; what was in progress is forgotten at the next start."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
         self._subscriptions.clear()

@@ -19,8 +19,9 @@ from greenroom import Client, Command, Host, Server, inspect_socket
 from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.cli.tree_command import tree_lines
 from greenroom.errors import ConfigError
-from greenroom.inspect_socket import inspectable, read_snapshot
-from greenroom.supervision import StartFailed, kill
+from greenroom.inspect_socket import InspectListener, inspectable, read_snapshot
+from greenroom.supervision import StartFailed, kill, start, wait_down
+from greenroom.supervision.event_bus import bus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -109,6 +110,17 @@ async def test_those_of_programs_that_have_died_are_cleared_away(folder: Path) -
         assert path.exists()
     assert {each.name for each in where.iterdir()} == {"a-word.sock", "1.sock", "1-word.txt", "2-odd.sock"}
     assert inspect_socket.inspect_sockets() == []
+
+
+@pytest.mark.greenroom(clock="real")
+async def test_one_whose_process_is_killed_is_closed_and_hears_no_events(folder: Path) -> None:
+    del folder
+    listener = await start(InspectListener, "x", tuple)
+    assert len(inspect_socket.inspect_sockets()) == 1
+    kill(listener)
+    await wait_down(listener, None)
+    assert inspect_socket.inspect_sockets() == []
+    assert bus.listener is None
 
 
 @pytest.mark.greenroom(clock="real")

@@ -24,6 +24,7 @@ from greenroom.supervision import (
     whereis,
     which_children,
 )
+from greenroom.supervision.event_bus import bus
 
 from .admin_helpers import running_admin
 
@@ -131,6 +132,7 @@ async def test_a_killed_listener_comes_back_and_no_call_notices() -> None:
             # The sockets stay bound, so a request that comes meanwhile waits in the kernel, and the viewer is still signed in.
             assert (await admin.ask("GET", "/observe/", **admin.own)).status == 200
         assert whereis(admin.server.company.name("company")) == company
+    assert bus.listener is None
 
 
 async def test_readers_that_hang_keep_neither_calls_nor_other_readers() -> None:

@@ -243,3 +243,16 @@ def test_each_event_is_a_line_in_words(kind: type[events.Event]) -> None:
     assert "\x1b" not in line.text
     assert line.data is not None
     assert "body" not in line.data
+
+
+def test_what_began_before_a_pause_is_forgotten_and_what_happened_stays() -> None:
+    record = EventRecord(lambda: 1_000.0)
+    call: dict[str, Any] = {"side": "server", "program": "p", "way": "session", "method": "ping"}
+    for number in (1, 2):
+        record.take(events.CallStarted(call=number, **call))
+    record.take(events.CallEnded(call=1, **call, outcome="result", seconds=1.0))
+    record.take(events.StreamOpened(program="p", stream=3, kind="call"))
+    record.forget_open()
+    record.take(events.CallEnded(call=2, **call, outcome="result", seconds=1.0))
+    side = record.sides["server"]
+    assert (side.in_flight, side.calls, len(record.calls), len(record.streams), len(record.ended)) == (0, 2, 0, 0, 1)
