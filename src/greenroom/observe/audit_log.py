@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("greenroom.audit")
 _PRIVATE: Final = 0o600
+_SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Not in other programs, no link, and without waiting for the reader of a FIFO."""
 _LONGEST: Final = 256
 """Characters of each text: a peer chooses names and ids."""
 _TRACE_PARTS: Final = 4
@@ -140,7 +142,7 @@ def _trace_of(call: int, started: CallStarted | None) -> tuple[str, str] | None:
 
 def _open_private(path: str | Path) -> int:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFELY, _PRIVATE)
     except IsADirectoryError:
         raise ConfigError(f"AuditLog: {path} is a folder: name a file") from None
     found = os.fstat(descriptor)

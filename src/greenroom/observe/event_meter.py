@@ -95,13 +95,16 @@ class LabelValues:
         if found is not None:
             return found
         if len(value) > _LONGEST:
-            return self(value[:_LONGEST])
+            return self(_without_path(value)[:_LONGEST])
         if len(self._clean) > self._most:
             return OTHER
-        # The name of a server may be its URL: a label has the host and the port of it.
-        _, is_url, rest = value.partition("://")
-        name = rest.partition("/")[0].rpartition("@")[2] if is_url else value
-        return self._clean.setdefault(value, visible(name))
+        return self._clean.setdefault(value, visible(_without_path(value)))
+
+
+def _without_path(name: str) -> str:
+    """A name as it is; of a URL, which a server's name may be, the host and the port: the rest may hold credentials, also in a part that is cut."""
+    _, is_url, rest = name.partition("://")
+    return rest.partition("/")[0].rpartition("@")[2] if is_url else name
 
 
 class _CallLabels(NamedTuple):
@@ -224,10 +227,19 @@ class EventMeter:
         self._calls.pop(event.call, None)
         is_client = event.side == "client"
         key = (
-            *(is_client, event.program, event.way, event.method if event.is_method_known else None),
+            is_client,
+            event.program,
+            event.way,
+            event.method if event.is_method_known else None,
             event.name if event.is_known and event.method in _NAMED else event.is_known,
-            *(event.outcome, event.code, event.isolation, event.revision, event.transport, event.http_version),
-            *(event.principal_kind, event.address if is_client else ""),
+            event.outcome,
+            event.code,
+            event.isolation,
+            event.revision,
+            event.transport,
+            event.http_version,
+            event.principal_kind,
+            event.address if is_client else "",
         )
         labels = self._call_labels.get(key)
         if labels is None:

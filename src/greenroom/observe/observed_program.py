@@ -38,17 +38,12 @@ class ObservedProgram:
             faults=admin.faults,
         )
         self._metrics: PrometheusMetrics | None = None
-        with suppress(ModuleNotFoundError):  # an extra: where it is missing, a scraper is told what to install
-            pass
 
     def start(self) -> None:
         """Collect from now on. Metrics are collected where their extra is installed. A no-op where it collects already."""
         self.observatory.start()
-        if self._metrics is None:
-            try:
-                self.own_metrics()
-            except ModuleNotFoundError:
-                return
+        with suppress(ModuleNotFoundError):  # an extra: where it is missing, a scraper is told what to install
+            self.own_metrics()
 
     def stop(self) -> None:
         """Collect no more."""

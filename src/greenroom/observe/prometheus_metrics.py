@@ -132,6 +132,7 @@ class PrometheusMetrics:
         self._collector = _TableCollector(self._table_families)
         self.registry.register(self._collector)
         self._unsubscribe = bus.subscribe(self._meter)
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -140,9 +141,11 @@ class PrometheusMetrics:
         self.close()
 
     def close(self) -> None:
-        """Count no further events, and take the metrics out of the registry."""
-        self._unsubscribe()
-        self.registry.unregister(self._collector)
+        """Count no further events, and take the metrics out of the registry. A no-op the second time."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._unsubscribe()
+            self.registry.unregister(self._collector)
 
     def text(self, accept: str = "") -> MetricsPage:
         """The metrics of the registry, as OpenMetrics where the request's `Accept` has that, else in Prometheus' text format."""

@@ -96,6 +96,9 @@ def test_a_file_that_others_can_read_or_that_is_a_link_or_a_folder_is_refused(tm
         AuditLog(tmp_path / "link").install()
     with pytest.raises(ConfigError, match="is a folder"):
         AuditLog(tmp_path).install()
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    with pytest.raises(OSError, match="fifo"):  # at once: it has no reader
+        AuditLog(tmp_path / "fifo").install()
     assert bus.listener is None
 
 

@@ -294,6 +294,17 @@ def test_a_label_is_clean_short_and_one_of_few() -> None:
     assert [label("one"), label("two"), label("one")] == ["one", OTHER, "one"]
 
 
+@pytest.mark.parametrize("secret", ["s", "s" * 200])
+def test_a_label_has_no_credentials_of_a_url_however_long(secret: str) -> None:
+    assert LabelValues(3)(f"https://user:{secret}@shop.test:81/x") == "shop.test:81"
+
+
+def test_metrics_that_are_closed_twice_leave_their_registry_once() -> None:
+    with PrometheusMetrics() as metrics:
+        metrics.close()
+    assert list(metrics.registry.collect()) == []
+
+
 @pytest.mark.parametrize(
     ("outcome", "code", "told"),
     [
