@@ -185,6 +185,11 @@ class AdminAccess:
         """Answer the rest of this request for this viewer."""
         self._current.set(viewer)
 
+    @property
+    def has_principals(self) -> bool:
+        """Whether viewers are told apart by their credentials; otherwise all of them are the user of this machine."""
+        return self._admin.auth is not None
+
     # --- checks of a request, by its headers in lower case
 
     def allows_host(self, header: str | None) -> bool:

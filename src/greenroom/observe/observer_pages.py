@@ -7,7 +7,8 @@ rights, and a fragment is sent when it has changed. Who may see and do what is d
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import re
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -15,6 +16,7 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision import visible
+from greenroom.supervision.kernel.process_lookup import detached_task
 from greenroom.transports.quart_door import Blueprint, Response, request
 
 from .page_templates import STATIC, PageTemplates, link
@@ -31,6 +33,8 @@ _ALSO: Final = {"now": "tree", "faults": "tree"}
 """Views whose pages show another one as well."""
 MOST_STREAMS: Final = 48
 """Open streams of all viewers; the listener has room for more connections, so pages are served when no stream is."""
+_SHARE: Final = 4
+"""With `Admin.auth`, one principal can have one in so many of them."""
 _PERIOD: Final = 1.0
 _QUIET: Final = 15.0
 """After so many seconds without a fragment a comment is sent: a peer that has gone is noticed."""
@@ -39,6 +43,8 @@ _LONGEST_STREAM: Final = 600.0
 _MOST_RENDERED: Final = 64
 _LONGEST_VALUE: Final = 300
 _LARGEST_NUMBER: Final = 1 << 53
+_LINE_ENDS: Final = re.compile(r"\r\n|\r|\n")
+"""What ends a line of an event: a text that has one must not begin a field of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,8 @@ class ObserverPages:
         self._access = access
         self.templates: PageTemplates | None = None
         self._rendered: OrderedDict[tuple[Any, ...], tuple[float, asyncio.Task[dict[str, str]]]] = OrderedDict()
-        self.streams = 0
+        self.streams = Counter[str]()
+        """The open streams of each principal."""
 
     def blueprint(self) -> Blueprint:
         """The pages for an application, which has checked who asks."""
@@ -182,9 +189,13 @@ class ObserverPages:
         query = _query()
         if name not in VIEW_TYPES or query is None:
             return _response("There is no such stream.\n", "text/plain", 404)
-        if self.streams >= MOST_STREAMS:
+        viewer = self._access.viewer
+        own = MOST_STREAMS // _SHARE if self._access.has_principals else MOST_STREAMS
+        if self.streams.total() >= MOST_STREAMS or self.streams[viewer.name] >= own:
             return _response("Too many pages are open; close one.\n", "text/plain", 503)
-        response = _response(self._events(name, query, self._access.viewer), "text/event-stream")
+        if request.method == "HEAD":  # it has no end that its sender would see
+            return _response("", "text/event-stream")
+        response = _response(self._events(name, query, viewer), "text/event-stream")
         response.headers["x-accel-buffering"] = "no"
         response.timeout = None
         return response
@@ -194,7 +205,7 @@ class ObserverPages:
         loop = asyncio.get_running_loop()
         sent: dict[str, str] = {}
         last = begun = loop.time()
-        self.streams += 1
+        self.streams[viewer.name] += 1
         try:
             while self._may_go_on(viewer, begun):
                 try:
@@ -209,7 +220,8 @@ class ObserverPages:
                 await asyncio.sleep(_PERIOD)
             yield _event("over", "")
         finally:
-            self.streams -= 1
+            self.streams[viewer.name] -= 1
+            self.streams += Counter()  # forgets those without any
 
     def _may_go_on(self, viewer: Viewer, begun: float) -> bool:
         now = asyncio.get_running_loop().time()
@@ -222,7 +234,7 @@ class ObserverPages:
         now = asyncio.get_running_loop().time()
         found = self._rendered.get(key)
         if found is None or now - found[0] >= _PERIOD * 0.9:  # a stream's period is at least that long
-            found = self._rendered[key] = now, asyncio.create_task(self._render(name, query, rights))
+            found = self._rendered[key] = now, detached_task(self._render(name, query, rights))
             found[1].add_done_callback(_retrieve_error)
             self._rendered.move_to_end(key)
             if len(self._rendered) > _MOST_RENDERED:
@@ -351,7 +363,7 @@ def _response(body: Any, kind: str, status: int = 200) -> Response:
 
 
 def _event(name: str, text: str) -> bytes:
-    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
+    lines = "".join(f"data: {line}\n" for line in _LINE_ENDS.split(text))
     return f"event: {name}\n{lines}\n".encode()
 
 

@@ -118,14 +118,49 @@ async def test_a_stream_ends_when_its_viewer_is_signed_out() -> None:
         site.access.sign_out(site.viewer)
         while (await events.next())[0] != "over":
             pass
-    assert site.pages.streams == 0
+    assert not site.pages.streams
 
 
 async def test_open_streams_are_bounded() -> None:
     site = Site(FakeProgram())
-    site.pages.streams = MOST_STREAMS
+    site.pages.streams["bob"] = MOST_STREAMS
     assert (await site.get(link("live/now")))[0] == 503
     assert (await site.get(link("now")))[0] == 200
+
+
+async def test_one_principal_has_a_share_of_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(FakeProgram())
+    site.pages.streams["ada"] = MOST_STREAMS // 2
+    async with site.stream(link("live/now")) as events:  # all viewers are one person
+        await events.next()
+    monkeypatch.setattr(type(site.access), "has_principals", True)
+    assert (await site.get(link("live/now")))[0] == 503
+    del site.pages.streams["ada"]
+    site.pages.streams["bob"] = MOST_STREAMS // 2
+    async with site.stream(link("live/now")) as events:
+        await events.next()
+        assert site.pages.streams["ada"] == 1
+    assert dict(site.pages.streams) == {"bob": MOST_STREAMS // 2}
+
+
+async def test_a_stream_that_is_only_asked_about_is_not_opened() -> None:
+    site = Site(FakeProgram())
+    response = await site.client.head(link("live/now"))
+    assert (response.status_code, response.mimetype) == (200, "text/event-stream")
+    assert not site.pages.streams
+    assert not site.program.asked
+
+
+async def test_a_text_with_line_ends_begins_no_event_of_its_own() -> None:
+    forged = "".join(f"x{end}{end}event: over{end}data: y" for end in ("\r", "\n", "\r\n"))
+    view = ProcessView(at=1.0, program="p", pid="<a.1>", stack=forged)
+    view.row = TreeRow(depth=0, pid="<a.1>", label="boom", kind="X")
+    site = Site(FakeProgram({"process": view}))
+    async with site.stream(link("live/process", pid="<a.1>")) as events:
+        sent = dict([await events.next() for _ in range(5)])
+    assert sent.keys() == {"nav", "facts", "said", "acts", "process"}
+    assert "data: y" in sent["process"]
+    assert "\r" not in "".join(sent.values())  # a browser ends a line there as well
 
 
 async def test_an_act_is_confirmed_and_done_as_the_viewer() -> None:
