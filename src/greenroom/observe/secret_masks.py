@@ -64,16 +64,36 @@ _CREDENTIALS: Final = re.compile(
 )
 _PARAMETER: Final = re.compile(r"(?<=[?&#;])([A-Za-z0-9_.\[\]-]{1,60}+=)([^&\s#\"'<>]++)")
 """A parameter of a URL."""
+_NAMED: Final = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{1,60}+)[\"']?[:=][ \t]?[\"']?")
+_VALUE: Final = re.compile(r"(?i:(?:basic|bearer|digest|token|apikey)[ \t])?[^\s\"'<>]{6,}+")
+"""A name and its value in a text, as logs, errors and environments have them. A shorter value is more often a word of a sentence."""
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is hidden."""
-    plain = (
+    plain = _plain(name)
+    return plain in _SECRET_NAMES or _has_secret_part(plain)
+
+
+def _plain(name: str) -> str:
+    return (
         name.lower().replace("_", "").replace("-", "") if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME].lower()
     )
-    if plain in _NO_SECRETS:
-        return False
-    return plain in _SECRET_NAMES or any(part in plain for part in _SECRET_PARTS)
+
+
+def _has_secret_part(plain: str) -> bool:
+    return plain not in _NO_SECRETS and any(part in plain for part in _SECRET_PARTS)
+
+
+def _without_named(text: str) -> str:
+    """The text without values whose names are there too. Names such as "state" and "code" are words of sentences as well: they count where a name is certain."""
+    shown: list[str] = []
+    end = 0
+    for name in _NAMED.finditer(text):
+        if name.start() >= end and _has_secret_part(_plain(name[1])) and (value := _VALUE.match(text, name.end())):
+            shown += text[end : name.end()], HIDDEN
+            end = value.end()
+    return "".join((*shown, text[end:]))
 
 
 def masked_text(text: str, longest: int = LONGEST_TEXT) -> str:
@@ -81,6 +101,7 @@ def masked_text(text: str, longest: int = LONGEST_TEXT) -> str:
     # The cut comes first, so that the search is bounded; what it leaves of a credential is too short to be of use, or is still found.
     shown = _CREDENTIALS.sub(HIDDEN, text[:longest])
     shown = _PARAMETER.sub(lambda each: f"{each[1]}{HIDDEN}" if is_secret_name(each[1][:-1]) else each[0], shown)
+    shown = _without_named(shown)
     if len(text) > longest:
         shown = f"{shown}… ({len(text) - longest} more)"
     return escaped(shown, but="\n\t")

@@ -75,6 +75,12 @@ def test_the_code_of_an_error_is_shown_and_the_code_of_a_sign_in_is_hidden() -> 
         f"the key is sk-proj-{SECRET}",
         f"ghp_{SECRET}{SECRET}",
         f"eyJhbGciOiJIUzI1NiJ9.{SECRET}.{SECRET}",
+        f"refused: api_key={SECRET}, try again",
+        f"DB_PASSWORD: {SECRET}",
+        f"the server said {{'token': '{SECRET}', \"x\": 1}}",
+        f'{{"client_secret":"{SECRET}"}}',
+        f"X-Auth-Token:{SECRET}",
+        f"Authorization: Token {SECRET}",
     ],
 )
 def test_credentials_in_a_text_are_hidden(text: str) -> None:
@@ -83,7 +89,18 @@ def test_credentials_in_a_text_are_hidden(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["sun in Oslo", "https://example.org/a?page=2", "risk-free", "a basic idea", "task-management"]
+    "text",
+    [
+        "sun in Oslo",
+        "https://example.org/a?page=2",
+        "risk-free",
+        "a basic idea",
+        "task-management",
+        "the token: gone",
+        "state: starting",
+        "max_tokens=100000",
+        "12:30:00 key:value",
+    ],
 )
 def test_harmless_texts_are_left_as_they_are(text: str) -> None:
     assert masked_text(text) == text
