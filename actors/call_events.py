@@ -74,13 +74,12 @@ class ObservedCall:
         params: Mapping[str, Any],
         peer: Peer,
         revision: str,
-        *,
         began_at: float | None = None,
         request_id: str = "",
         session: str = "",
+        carried: CarriedByHttp | None = None,
         task: str = "",
         creator: int = 0,
-        carried: CarriedByHttp | None = None,
     ) -> None:
         """It begins now, and the listener is told; `began_at` is an earlier moment on the node's clock, `session` an id as it may be shown."""
         self._node = node
@@ -231,10 +230,10 @@ def observe_request(  # noqa: PLR0913, PLR0917 - what a request has
         request.params,
         peer,
         revision,
-        began_at=began_at,
-        request_id=str(request.id)[:_LONGEST_ID],
-        session=session,
-        carried=request.carried,
+        began_at,  # by position: keywords cost a class's call a microsecond
+        str(request.id)[:_LONGEST_ID],
+        session,
+        request.carried,
     )
 
 

@@ -22,7 +22,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 try:
     from opentelemetry import context as contexts
@@ -47,12 +47,15 @@ if TYPE_CHECKING:
 
     from opentelemetry.propagators.textmap import TextMapPropagator
 
-    from greenroom.event_types import Event
+    from greenroom.event_types import Event, Side
     from greenroom.supervision import ExitReason
 
     from .metric_table import Metric
 
     Attributes: TypeAlias = dict[str, str | int | float]
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 _log: Final = logging.getLogger("greenroom.observe")
 
@@ -108,6 +111,13 @@ class _OpenCall(NamedTuple):
     """None for a question."""
 
 
+class _CallKind(NamedTuple):
+    """What the spans of calls have in common that differ only in their ids and their peer."""
+
+    span_name: str
+    attributes: Attributes
+
+
 class OpenTelemetry:
     """Traces and measures the calls of this program, from `install` to `uninstall`, or in a `with` block.
 
@@ -135,7 +145,7 @@ class OpenTelemetry:
         has_metrics = not isinstance(meter_provider, metrics.NoOpMeterProvider)
         self._instruments = self._make_instruments(metrics.get_meter("greenroom", __version__, meter_provider))
         self._open: dict[int, _OpenCall] = {}
-        self._starting: dict[tuple[str, ...], Attributes] = {}
+        self._kinds: dict[tuple[str, ...], _CallKind] = {}
         self._labels: dict[tuple[str, tuple[str, ...]], Attributes] = {}
         self._gauges: tuple[float, list[tuple[Metric, tuple[str, ...], float]]] = (-math.inf, [])
         self._quiet_until = 0.0
@@ -226,10 +236,17 @@ class OpenTelemetry:
     def _start_span(self, started: CallStarted) -> None:
         parent = contexts.get_current()
         links: list[trace.Link] | None = None
-        if started.side == "server":
+        side = started.side
+        # Nothing but the code around it may be the origin of most calls.
+        if side == "server" and (started.trace is not None or started.creator or started.http_trace is not None):
             parent, links = self._origin(started, parent)
-        kind, attributes = _KINDS[started.side], self._starting_attributes(started)
-        span = self._tracer.start_span(self._span_name(started), parent, kind, attributes, links)
+        name, common = self._kind_of(started)
+        attributes = common | _peer_attributes(side, started.session, started.address)
+        if started.request:
+            attributes["jsonrpc.request.id"] = _text(started.request)
+        if started.task:
+            attributes["greenroom.task"] = _text(started.task)
+        span = self._tracer.start_span(name, parent, _KINDS[side], attributes, links)
         self._keep_open(started.call, span, parent, started)
 
     def _origin(
@@ -264,47 +281,40 @@ class OpenTelemetry:
     def _extracted(self, carried: Mapping[str, str]) -> contexts.Context:
         return self._propagator.extract(without_invalid(carried), contexts.Context())
 
-    def _span_name(self, started: CallStarted) -> str:
-        method, name = _text(started.method), started.name
-        attribute = _NAMED.get(method) if name else None
-        if attribute is None or (attribute is _RESOURCE and not self._uri_in_names):
-            return method
-        return f"{method} {_short(attribute, name)}"
-
-    def _starting_attributes(self, started: CallStarted) -> Attributes:
-        method = _text(started.method)
+    def _kind_of(self, started: CallStarted) -> _CallKind:
         key = (
             started.side,
             started.program,
             started.way,
-            method,
+            started.method,
+            started.name,
             started.revision,
             started.transport,
             started.http_version,
         )
-        common: Attributes | None = self._starting.get(key)
-        if common is None:
-            common = {"mcp.method.name": method, **_network(started.transport, started.http_version)}
-            if method == "tools/call":
-                common["gen_ai.operation.name"] = "execute_tool"
-            if started.revision:
-                common["mcp.protocol.version"] = _text(started.revision)
-            if started.program:
-                common["greenroom.program"] = _text(started.program)
-            common["greenroom.way"] = started.way
-            _keep(self._starting, key, common)
-        found = common.copy()
-        if started.name and (attribute := _NAMED.get(method)):
-            found[attribute] = _short(attribute, started.name)
-        if started.request:
-            found["jsonrpc.request.id"] = _text(started.request)
-        if started.session:
-            found[_SESSIONS[started.side]] = _text(started.session)
-        if started.task:
-            found["greenroom.task"] = _text(started.task)
-        if started.address:
-            found.update(_address(_PEERS[started.side], started.address))
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._make_kind(started)
+            # A peer chooses names: long ones are not kept.
+            if len(started.name) + len(started.method) <= _LONGEST_NAME:
+                _keep(self._kinds, key, found)
         return found
+
+    def _make_kind(self, started: CallStarted) -> _CallKind:
+        span_name = method = _text(started.method)
+        attributes: Attributes = {"mcp.method.name": method, **_network(started.transport, started.http_version)}
+        if method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
+        if started.revision:
+            attributes["mcp.protocol.version"] = _text(started.revision)
+        if started.program:
+            attributes["greenroom.program"] = _text(started.program)
+        attributes["greenroom.way"] = started.way
+        if started.name and (attribute := _NAMED.get(method)):
+            attributes[attribute] = short = _short(attribute, started.name)
+            if attribute is not _RESOURCE or self._uri_in_names:
+                span_name = f"{method} {short}"
+        return _CallKind(span_name, attributes)
 
     def _end_span(self, ended: CallEnded) -> None:
         opened = self._open.pop(ended.call, None)
@@ -319,21 +329,25 @@ class OpenTelemetry:
             attributes: Attributes = {}
             if ended.outcome != "result":
                 attributes["greenroom.outcome"] = ended.outcome
+                self._note_error(span, ended, attributes)
             if ended.isolation in _ELSEWHERE:
                 attributes["greenroom.isolation"] = ended.isolation
             if ended.queued >= _LEAST_QUEUED:
                 attributes["greenroom.queued"] = ended.queued
             if ended.revision and not started.revision:
                 attributes["mcp.protocol.version"] = _text(ended.revision)
-            if error := error_type(ended):
-                attributes["error.type"] = error
-                if ended.code is not None:
-                    attributes["rpc.response.status_code"] = error
-                text = _text(ended.message, _LONGEST_MESSAGE) or _DESCRIPTIONS.get(ended.outcome)
-                span.set_status(trace.StatusCode.ERROR, text)
             if attributes:
                 span.set_attributes(attributes)
         span.end()
+
+    @staticmethod
+    def _note_error(span: trace.Span, ended: CallEnded, attributes: Attributes) -> None:
+        if error := error_type(ended):
+            attributes["error.type"] = error
+            if ended.code is not None:
+                attributes["rpc.response.status_code"] = error
+            text = _text(ended.message, _LONGEST_MESSAGE) or _DESCRIPTIONS.get(ended.outcome)
+            span.set_status(trace.StatusCode.ERROR, text)
 
     # --- questions: a server's requests to its client, where the server is the sender
 
@@ -440,10 +454,10 @@ _PEERS: Final = {"server": "client", "client": "server"}
 _PORT: Final = "server.port"
 
 
-def _keep(table: dict[Any, Attributes], key: tuple[Any, ...], attributes: Attributes) -> None:
+def _keep(table: dict[_Key, _Value], key: _Key, value: _Value) -> None:
     if len(table) >= _MOST_KEPT:
         table.clear()
-    table[key] = attributes
+    table[key] = value
 
 
 def _short(attribute: str, name: str) -> str:
@@ -468,12 +482,16 @@ def _network(transport: str, http_version: str) -> Mapping[str, str | int]:
     return {}
 
 
-@lru_cache(maxsize=1024)
-def _address(whose: str, address: str) -> Mapping[str, str | int]:
-    host, port = address_parts(address)
-    found: dict[str, str | int] = {f"{whose}.address": _text(host)}
-    if port:
-        found[f"{whose}.port"] = int(port)
+@lru_cache(maxsize=4096)
+def _peer_attributes(side: Side, session: str, address: str) -> dict[str, str | int | float]:
+    """The attributes of a session or connection, and of the address of its other end."""
+    found: dict[str, str | int | float] = {_SESSIONS[side]: _text(session)} if session else {}
+    if address:
+        host, port = address_parts(address)
+        whose = _PEERS[side]
+        found[f"{whose}.address"] = _text(host)
+        if port:
+            found[f"{whose}.port"] = int(port)
     return found
 
 

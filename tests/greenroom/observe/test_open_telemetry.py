@@ -520,7 +520,10 @@ def test_kept_attributes_are_bounded(collector: Collector, monkeypatch: pytest.M
     monkeypatch.setattr(open_telemetry, "_MOST_KEPT", 10)
     for number in range(50):
         ended(started(method=f"m/{number}"), method=f"m/{number}")
-    assert len(collector.telemetry._starting) <= 10
+    assert 0 < len(collector.telemetry._kinds) <= 10
+    collector.telemetry._kinds.clear()
+    ended(started(name="n" * 300))
+    assert collector.telemetry._kinds == {}
 
 
 class _Broken(TracerProvider):
