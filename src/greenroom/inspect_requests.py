@@ -67,7 +67,7 @@ class EventFollower:
         """`matches` decides which events are kept."""
         self._matches = matches
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the collector of garbage may run code that emits in the middle of this
         self._waiting: list[Event] = []
         self._lost = 0
         self._wakeup = asyncio.Event()

@@ -435,7 +435,11 @@ class TopScreen(App[None]):
 
     async def action_acts(self) -> None:
         """Choose an act on the row, or on what is open."""
-        target, label, possible, where = await self._possible_acts()
+        try:
+            target, label, possible, where = await self._possible_acts()
+        except GreenroomError as refused:  # as when the program has ended since the last view
+            self._say(str(refused))
+            return
         acts = [each for each in possible if each in ACTS]
         if not acts:
             self._say("nothing can be done to this")

@@ -281,11 +281,12 @@ class FaultTrials:
         why_not = kind_of(kind).needs(process)
         if why_not is not None:
             raise FaultRefused(shown(why_not))
-        if any(each.row.state == "pending" for each in self._trials):
-            raise FaultRefused("another fault is under way: wait until the tree is quiet again")
         observatory = self._observatory
         observatory.forget()
         index = await observatory.indexed()
+        # After the last wait, so that two operators who inject at once are not both let through.
+        if any(each.row.state == "pending" for each in self._trials):
+            raise FaultRefused("another fault is under way: wait until the tree is quiet again")
         if process.life:
             raise FaultRefused("the process has ended")
         prediction, dies = predict(process, kind, index)

@@ -295,6 +295,19 @@ async def test_a_follower_that_is_too_slow_gets_a_mark_of_what_it_lost() -> None
     assert [json.loads(each)["call"] for each in (await follower.lines()).splitlines()] == [7]
 
 
+async def test_a_follower_takes_an_event_that_is_emitted_while_it_takes_one() -> None:
+    def emitting(event: object) -> bool:  # as a finalizer that the collector of garbage runs
+        if event is outer:
+            with follower._lock:
+                follower(ended(call=2))
+        return True
+
+    outer = ended(call=1)
+    follower = EventFollower(emitting)
+    await asyncio.to_thread(follower, outer)
+    assert [json.loads(each)["call"] for each in (await follower.lines()).splitlines()] == [2, 1]
+
+
 async def test_waiting_events_are_bounded_in_bytes_and_hold_no_credentials() -> None:
     follower = EventFollower(lambda _: True)
     for _ in range(MOST_WAITING):

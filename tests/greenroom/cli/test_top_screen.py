@@ -289,6 +289,16 @@ async def test_a_row_without_acts_says_so() -> None:
         await seen.see("nothing can be done to this")
 
 
+async def test_acts_on_a_row_of_a_program_that_has_just_ended_say_so() -> None:
+    program = FakeProgram()
+    async with screen(program) as seen:
+        await seen.press("2")
+        await seen.see("<n.2>")
+        program.gone.set()
+        await seen.press("a")
+        await seen.see("it has closed the connection")
+
+
 async def test_the_screen_waits_for_a_program_that_has_ended_and_connects_again() -> None:
     program = FakeProgram()
     async with screen(program) as seen:

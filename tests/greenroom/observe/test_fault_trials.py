@@ -254,6 +254,14 @@ async def test_what_can_be_injected_is_listed_with_why_not() -> None:
         assert "kill" in outcome.text
 
 
+async def test_of_two_faults_at_the_same_time_one_is_refused() -> None:
+    await start(Supervisor, [clerk("a"), clerk("b")])
+    async with observed() as observatory:
+        both = await asyncio.gather(*(observatory.act("inject", pid_of(each), kind="kill") for each in ("a", "b")))
+        assert sorted(each.is_done for each in both) == [False, True]
+        assert any("another fault is under way" in each.text for each in both)
+
+
 SPECS = st.tuples(
     st.sampled_from(["one_for_one", "rest_for_one", "one_for_all", "dynamic"]),
     st.integers(0, 2),
