@@ -91,8 +91,6 @@ class ActRequest(InspectRequest, frozen=True, kw_only=True, tag="act"):
 
     act: ActName
     target: str
-    program: str = ""
-    worker: str = ""
 
 
 class LinkRequest(InspectRequest, frozen=True, kw_only=True, tag="observe-link"):

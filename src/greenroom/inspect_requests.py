@@ -298,9 +298,7 @@ class InspectedProgram:
             raise InspectRefusal(
                 "denied", 'this program allows no acts: start it with --inspect-acts, or run(…, inspect="acts")'
             )
-        more = {"program": asked.program, "worker": asked.worker}
-        where = {name: value for name, value in more.items() if value}
-        return await self.observatory.act(asked.act, asked.target, principal=_PRINCIPAL, **where)
+        return await self.observatory.act(asked.act, asked.target, principal=_PRINCIPAL)
 
     def observe_link(self) -> str:
         """A fresh address of the page in the browser. Raises `InspectRefusal`."""

@@ -100,10 +100,9 @@ class InspectConnection:
         found: View = self._decoded(self._ask(ViewRequest(name=name, query=query)), VIEW_TYPES[name])
         return found
 
-    def act(self, act: ActName, target: str, *, program: str = "", worker: str = "") -> ActOutcome:
+    def act(self, act: ActName, target: str) -> ActOutcome:
         """Act on the program. Raises `ProgramGone`, `ProgramRefused`."""
-        request = ActRequest(act=act, target=target, program=program, worker=worker)
-        outcome: ActOutcome = self._decoded(self._ask(request), ActOutcome)
+        outcome: ActOutcome = self._decoded(self._ask(ActRequest(act=act, target=target)), ActOutcome)
         return outcome
 
     def observe_link(self) -> str:

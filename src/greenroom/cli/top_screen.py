@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast, get_args
 
 from textual.app import App
@@ -28,7 +27,7 @@ from .inspect_connection import ProgramGone
 from .view_tables import detail_lines, fitted_lines, now_lines, program_line, sorted_rows, view_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from textual.app import ComposeResult
     from textual.events import Key
@@ -66,7 +65,7 @@ class WatchedProgram(Protocol):
         """A view."""
         ...
 
-    def act(self, act: ActName, target: str, *, program: str = "", worker: str = "") -> ActOutcome:
+    def act(self, act: ActName, target: str) -> ActOutcome:
         """Act on the program."""
         ...
 
@@ -436,7 +435,7 @@ class TopScreen(App[None]):
     async def action_acts(self) -> None:
         """Choose an act on the row, or on what is open."""
         try:
-            target, label, possible, where = await self._possible_acts()
+            target, label, possible = await self._possible_acts()
         except GreenroomError as refused:  # as when the program has ended since the last view
             self._say(str(refused))
             return
@@ -444,44 +443,43 @@ class TopScreen(App[None]):
         if not acts:
             self._say("nothing can be done to this")
             return
-        _ = self.push_screen(ActDialog(label, acts), lambda act: self._act(act, target, where))
+        _ = self.push_screen(ActDialog(label, acts), lambda act: self._act(act, target))
 
-    async def _possible_acts(self) -> tuple[str, str, Sequence[str], Mapping[str, str]]:
-        """The target, its name for a person, what can be done to it, and where it is."""
+    async def _possible_acts(self) -> tuple[str, str, Sequence[str]]:
+        """The target, its name for a person, and what can be done to it."""
         match self._detail if self._wanted.is_detail else None:
             case ProcessView(row=process, acts=acts, pid=pid) if process is not None:
-                return pid, f"{visible(process.label)} {visible(pid)}", acts, {"worker": process.worker}
+                return pid, f"{visible(process.label)} {visible(pid)}", acts
             case CallView(row=call) if call is not None:
-                where = {"program": call.program, "worker": call.worker}
-                return str(call.call), f"call {call.call}", call.acts, where
+                return str(call.call), f"call {call.call}", call.acts
             case _:
                 pass
         place = self.query_one("#rows", OptionList).highlighted
         if place is None or place >= len(self._rows):
-            return "", "", (), {}
+            return "", "", ()
         row = self._rows[place]
         if row.acts or row.view != "process":
-            return row.target, visible(row.target), row.acts, row.where
+            return row.target, visible(row.target), row.acts
         source = self._source
         if source is None:
-            return "", "", (), {}
+            return "", "", ()
         async with self._asking:
             view = await asyncio.to_thread(source.view, "process", pid=row.target)
         assert isinstance(view, ProcessView)
-        return row.target, f"{row.cells[0].text.strip()} {visible(row.target)}", view.acts, row.where
+        return row.target, f"{row.cells[0].text.strip()} {visible(row.target)}", view.acts
 
-    def _act(self, act: str | None, target: str, where: Mapping[str, str]) -> None:
+    def _act(self, act: str | None, target: str) -> None:
         if act:
-            self.run_worker(self._do(cast("ActName", act), target, where), name="act")
+            self.run_worker(self._do(cast("ActName", act), target), name="act")
 
-    async def _do(self, act: ActName, target: str, where: Mapping[str, str]) -> None:
+    async def _do(self, act: ActName, target: str) -> None:
         source = self._source
         if source is None:
             self._say("the program is gone")
             return
         try:
             async with self._asking:
-                outcome = await asyncio.to_thread(partial(source.act, act, target, **where))
+                outcome = await asyncio.to_thread(source.act, act, target)
         except GreenroomError as refused:
             self._say(str(refused))
         else:

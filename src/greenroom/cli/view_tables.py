@@ -60,9 +60,7 @@ class TableRow:
     target: str = ""
     """What acts on it take as their target,"""
     acts: Sequence[str] = ()
-    """which of them are possible,"""
-    where: Mapping[str, str] = field(default_factory=dict[str, str])
-    """and where it is: its program and its worker, as far as they are needed."""
+    """and which of them are possible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +141,6 @@ def _tree(view: views.TreeView) -> ViewTable:
                 key=key,
                 cells=cells,
                 target=each.pid,
-                where={"worker": each.worker},
                 view="process" if each.pid else "",
                 query={"pid": each.pid},
             )
@@ -170,7 +167,6 @@ def _calls(view: views.CallsView) -> ViewTable:
             query={"call": each.call},
             target=str(each.call),
             acts=each.acts,
-            where={"program": each.program, "worker": each.worker},
         )
         for each in view.rows
     ]
@@ -259,7 +255,6 @@ def _upstreams(view: views.UpstreamsView) -> ViewTable:
             details=tuple(upstream_lines(each)),
             target=f"{each.program}/{each.upstream}",
             acts=each.acts,
-            where={"program": each.program, "worker": each.worker},
         )
         for each in view.rows
     ]
@@ -318,7 +313,6 @@ def _pools(view: views.PoolsView) -> ViewTable:
                 cells=cells,
                 target=f"{pool.program}/{pool.pool}",
                 acts=pool.acts,
-                where={"program": pool.program, "worker": pool.worker},
             )
         )
         for place, each in enumerate(pool.workers):
@@ -351,7 +345,6 @@ def _tasks(view: views.TasksView) -> ViewTable:
             ),
             target=f"{each.program}/{each.task}",
             acts=each.acts,
-            where={"program": each.program, "worker": each.worker},
         )
         for each in view.rows
     ]

@@ -119,8 +119,7 @@ class FakeProgram:
             case _:
                 return views.VIEW_TYPES[name](at=AT, program="weather")
 
-    def act(self, act: str, target: str, **query: Any) -> views.ActOutcome:
-        del query
+    def act(self, act: str, target: str) -> views.ActOutcome:
         if not self.may_act:
             raise ProgramRefused(DENIED, 'this program allows no acts: run(…, inspect="acts")')
         self.acted.append((act, target))
