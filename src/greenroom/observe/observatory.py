@@ -122,6 +122,8 @@ class Observatory:
         self._details_until = 0.0
         self._views: OrderedDict[tuple[str, ViewQuery], _MadeView] = OrderedDict()
         self._index: tuple[float, asyncio.Task[ProcessIndex]] | None = None
+        self._walking = asyncio.Lock()
+        """Held for a walk over the tree: one alone leaves the loop to the calls, many at once would not."""
         self._viewers: set[asyncio.Event] = set()
         self._beat = 0
         self._beating: asyncio.TimerHandle | None = None
@@ -383,8 +385,9 @@ class Observatory:
             )
 
     async def _tree_view(self, query: ViewQuery) -> TreeView:
-        index = await self.indexed()
-        page = await index.page(query)
+        async with self._walking:
+            index = await self.indexed()
+            page = await index.page(query)
         shown = program_views.ViewPage(page.rows, page.matching, page.total)
         notes = [f"there is no process {event_views.shown(query.pid)} any more"] if query.pid and not page.total else []
         return TreeView(

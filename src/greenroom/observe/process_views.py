@@ -174,9 +174,12 @@ class ProcessIndex:
             root = find_process(self.node, query.pid)
             if root is None:
                 return TreePage([], 0, 0, [])
-        places = await (self._matching(root, query.text.lower()) if query.text else self._shown(root))
         first = max(0, query.page) * PAGE_SIZE
-        shown = places[first : first + PAGE_SIZE]
+        if query.text:
+            shown, count = await self._matching(root, query.text.lower(), first)
+        else:
+            places = await self._shown(root)
+            shown, count = places[first : first + PAGE_SIZE], len(places)
         rows = [
             tree_row(place, depth, self, hidden=0 if query.text else self._hidden(place, root))
             for place, depth in shown
@@ -185,7 +188,7 @@ class ProcessIndex:
         above: list[ProcessRef] = []
         if shown and (top := shown[0][0].process) is not None and first:
             above = ancestors_of(top, self)
-        return TreePage(rows, len(places), self.size, above)
+        return TreePage(rows, count, self.size, above)
 
     def _hidden(self, place: TreePlace, root: Process | None) -> int:
         if place.process is None or place.process is root:
@@ -207,30 +210,35 @@ class ProcessIndex:
                 await turns.rest()
         return found
 
-    async def _matching(self, root: Process | None, text: str) -> list[tuple[TreePlace, int]]:
-        """The places with that text, and all above them."""
+    async def _matching(self, root: Process | None, text: str, first: int) -> tuple[list[tuple[TreePlace, int]], int]:
+        """The places with that text and all above them: those of the page that begins with `first`, and how many there are."""
         turns = Turns()
-        walked: list[tuple[TreePlace, int, int]] = []
-        is_shown: list[bool] = []
-        waiting = [(iter(self._top(root)), -1)]
+        found: list[tuple[TreePlace, int]] = []
+        count = 0
+        waiting = [iter(self._top(root))]
+        path: list[TreePlace] = []
+        shown = 0  # of the path, from the top
         while waiting:
-            places, above = waiting[-1]
-            place = next(places, None)
+            place = next(waiting[-1], None)
             if place is None:
                 waiting.pop()
+                del path[-1:]
+                shown = min(shown, len(path))
                 continue
-            depth, number = len(waiting) - 1, len(walked)
-            walked.append((place, depth, above))
-            is_shown.append(_contains(place, text))
-            if is_shown[-1]:
-                while above >= 0 and not is_shown[above]:
-                    is_shown[above] = True
-                    above = walked[above][2]
+            is_found = _contains(place, text)
+            if is_found:
+                for depth, each in enumerate((*path[shown:], place), shown):
+                    if first <= count < first + PAGE_SIZE:
+                        found.append((each, depth))
+                    count += 1
+                shown = len(path)
             if place.process is not None:
-                waiting.append((self._each_below(place.process), number))
+                waiting.append(self._each_below(place.process))
+                path.append(place)
+                shown += is_found
             if turns.is_over():
                 await turns.rest()
-        return [(place, depth) for (place, depth, _), shown in zip(walked, is_shown, strict=True) if shown]
+        return found, count
 
     def _top(self, root: Process | None) -> Sequence[TreePlace]:
         if root is None:

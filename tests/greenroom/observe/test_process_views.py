@@ -152,6 +152,41 @@ async def test_a_filter_leaves_what_matches_and_what_is_above() -> None:
         assert len((await tree_view(observatory, text="clerk")).rows) == 5
 
 
+async def test_a_filter_counts_all_that_matches_and_shows_a_page_of_it() -> None:
+    inner = [child(Clerk).but(id=f"{letter}{number}") for number in range(110) for letter in "ab"]
+    halls = [child(Supervisor, inner).but(id=f"hall{number}") for number in range(3)]
+    await start(Supervisor, [child(Clerk).but(id="a first"), *halls, child(Clerk).but(id="last")])
+    async with observed() as observatory:
+        pages = [await tree_view(observatory, text="a", page=page) for page in range(3)]
+        every = [row for page in pages for row in page.rows]
+        expected = [(0, ""), (1, "a first")]
+        for number in range(3):
+            expected += [(1, f"hall{number}"), *((2, f"a{each}") for each in range(110))]
+        expected.append((1, "last"))
+        assert [(row.depth, row.id) for row in every] == expected
+        assert {page.matching for page in pages} == {len(expected)}
+        assert [len(page.rows) for page in pages] == [PAGE_SIZE, len(expected) - PAGE_SIZE, 0]
+
+
+async def test_one_walk_at_a_time_however_many_viewers_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks, most = [0], [0]
+    plain = process_views.ProcessIndex.page
+
+    async def page(self: Any, query: Any) -> Any:
+        walks[0] += 1
+        most[0] = max(most[0], walks[0])
+        found = await plain(self, query)
+        await asyncio.sleep(0.01)
+        walks[0] -= 1
+        return found
+
+    monkeypatch.setattr(process_views.ProcessIndex, "page", page)
+    await start(Supervisor, [child(Clerk).but(id="a")])
+    async with observed() as observatory:
+        views = await asyncio.gather(*(observatory.view("tree", text=f"a{number}") for number in range(20)))
+    assert (len(views), most[0]) == (20, 1)
+
+
 async def test_a_restart_is_seen_in_the_tree() -> None:
     top = await start(Supervisor, [child(Clerk).but(id="a", name="clerk")])
     async with observed() as observatory:
