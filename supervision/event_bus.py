@@ -72,13 +72,13 @@ class EventBus:
         self.listener: Listener | None = None
         """Takes every event, but the details."""
         self.detail_listener: Listener | None = None
-        """Takes the details: each step of a call, and each message of the protocol."""
+        """Takes the details: each step of a call, each message of the protocol, and each line that a server's command writes."""
         self.tracer: CallTracer | None = None
         self._subscriptions: tuple[tuple[Listener, bool], ...] = ()
         self._lock = threading.Lock()
 
     def subscribe(self, listener: Listener, *, details: bool = False) -> Callable[[], None]:
-        """Call `listener` with each event from now on, with `details` also with `CallStep` and `FramePassed`. The returned function unsubscribes.
+        """Call `listener` with each event from now on, with `details` also with `CallStep`, `FramePassed` and `ServerWrote`. The returned function unsubscribes.
 
         It is called where the event happens, in the thread and often in the middle of the work that it is about: it has to be quick, it must not wait, and must
         be ready for several threads where several nodes run. An error of it is logged and affects nothing.

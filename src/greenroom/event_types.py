@@ -38,6 +38,10 @@ Outcome: TypeAlias = Literal[
 - `worker_crashed`: its handler raised, or ended, without a reply; `process_ended`: the operating system's process or the supervisor that ran it is gone;
 - `refused` by a bound, before anything was done.
 """
+FAILED_OUTCOMES: Final[frozenset[Outcome]] = frozenset(
+    {"error", "deadline", "peer_gone", "worker_crashed", "process_ended", "refused"}
+)
+"""Outcomes that an operator looks for. A tool that reports an error, and a caller that cancels, are no failures of the program."""
 PrincipalKind: TypeAlias = Literal["anonymous", "unnamed", "token", "named"]
 """What is known of the caller: nothing, credentials without a name, a token of an issuer, or a name."""
 

@@ -126,8 +126,6 @@ def read_request(line: bytes) -> AnyRequest:
 _SEVERE: Final = (events.ProcessCrashed, events.SupervisorGaveUp, events.ProcessLeaked)
 _NOTABLE: Final = (events.ChildEnded, events.LoopBlocked, events.RequestRefused, events.ActDone)
 _FREQUENT: Final = (events.CallStarted, events.StreamOpened, events.StreamClosed, events.LoopLagged, *DETAILS)
-_FAILED_OUTCOMES: Final = frozenset({"error", "deadline", "peer_gone", "worker_crashed", "process_ended", "refused"})
-"""Outcomes that an operator looks for. A tool that reports an error, or a caller that cancels, is no failure of the program."""
 
 
 def level_of(event: Event) -> Level:
@@ -139,7 +137,7 @@ def level_of(event: Event) -> Level:
     if isinstance(event, _FREQUENT):
         return "debug"
     if isinstance(event, events.CallEnded):
-        return "warning" if event.outcome in _FAILED_OUTCOMES else "info"
+        return "warning" if event.outcome in events.FAILED_OUTCOMES else "info"
     if isinstance(event, events.UpstreamChanged):
         return "info" if event.state in ("ready", "starting", "stopping", "stopped") else "warning"
     if isinstance(event, events.BreakerChanged):
@@ -163,7 +161,7 @@ def event_filter(asked: FollowRequest) -> Callable[[Event], bool]:
         kinds = {each for each in events.EVENT_TYPES if each not in DETAILS}
     levels = frozenset(LEVELS[LEVELS.index(asked.level) :])
     names, outcomes = frozenset(asked.names), frozenset(asked.outcomes)
-    fails = _FAILED_OUTCOMES | {"tool_error", "cancelled"}
+    fails: frozenset[str] = events.FAILED_OUTCOMES | {"tool_error", "cancelled"}
 
     def matches(event: Event) -> bool:
         if type(event) not in kinds:

@@ -18,6 +18,7 @@ import msgspec
 
 from greenroom import event_types as events
 
+from .metric_table import OTHER, UNKNOWN
 from .time_windows import CountWindow, SharedLog, SpreadWindow
 
 if TYPE_CHECKING:
@@ -52,13 +53,7 @@ _LONGEST_FIELD: Final = 512
 """The longest other text of an event in characters."""
 _MOST_PARTS: Final = 10
 _LONGEST_PART: Final = 128
-UNKNOWN: Final = "_unknown"
-"""Stands for all names that are not registered."""
-OTHER: Final = "_other"
-"""Stands for all names beyond `MOST_NAMES`."""
 
-_FAILED: Final = frozenset({"error", "deadline", "peer_gone", "worker_crashed", "process_ended", "refused"})
-"""Outcomes that count as failed. A tool that reports an error, and a caller that cancels, are no failures of the program."""
 _VARIABLE: Final = re.compile(r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+")
 
 _NOTICED: Final = frozenset(
@@ -122,7 +117,7 @@ class NameCounts:
     @property
     def failed(self) -> int:
         """The calls that failed."""
-        return sum(count for outcome, count in self.outcomes.items() if outcome in _FAILED)
+        return sum(count for outcome, count in self.outcomes.items() if outcome in events.FAILED_OUTCOMES)
 
 
 @dataclass(slots=True, eq=False)
@@ -281,7 +276,7 @@ class EventRecord:
             self._left_out.add(event.call)
 
     def _call_ended(self, event: CallEnded, now: float) -> None:
-        side, failed = self.sides[event.side], event.outcome in _FAILED
+        side, failed = self.sides[event.side], event.outcome in events.FAILED_OUTCOMES
         seen = self.calls.pop(event.call, None)
         if seen is not None or event.call in self._left_out:
             self._left_out.discard(event.call)
@@ -323,7 +318,7 @@ class EventRecord:
 
     def _counts_of(self, event: CallEnded) -> NameCounts:
         method = event.method[:_LONGEST_PART] if event.is_method_known else UNKNOWN
-        name = _template(event)[:_LONGEST_FIELD] if event.is_known else UNKNOWN
+        name = template_of(event)[:_LONGEST_FIELD] if event.is_known else UNKNOWN
         key = (event.side, event.program, method, name)
         found = self.names.get(key)
         if found is None:
@@ -462,7 +457,7 @@ class EventRecord:
         self.lag.raise_to(now, event.seconds)
 
 
-def _template(event: CallEnded) -> str:
+def template_of(event: CallStarted | CallEnded) -> str:
     """The name under which a call is counted: URIs are too many, so those of one scheme are one."""
     if event.method.startswith("resources/") and event.name:
         scheme, colon, _ = event.name.partition(":")

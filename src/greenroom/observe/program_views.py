@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+import msgspec
+
 from greenroom.actors.process_names import short_task_id
 from greenroom.actors.running_trees import running_trees
 from greenroom.supervision import visible
@@ -18,6 +20,7 @@ from greenroom.supervision.behaviours.threads import is_idle_pool_thread
 from greenroom.transports.access_log import principal_kind, principal_text
 from greenroom.transports.interfaces import short_id
 
+from .event_record import template_of
 from .event_views import shown, total_of
 from .process_views import Turns
 from .secret_masks import masked
@@ -348,7 +351,7 @@ def calls_in_flight(record: EventRecord) -> dict[tuple[str, str, str, str], int]
     with record.lock:
         started = [each.started for each in record.calls.values()]
     for each in started:
-        key = (each.side, each.program, each.method, each.name)
+        key = (each.side, each.program, each.method, template_of(each))
         counts[key] = counts.get(key, 0) + 1
     return counts
 
@@ -402,28 +405,22 @@ def tool_row(
     counts = tool.counts
     options = getattr(tool.entry, "options", None)
     isolation = getattr(options, "isolation", None) or ("" if counts is None else counts.isolation)
+    row = ToolRow(
+        program=shown(program),
+        side=side,
+        method=shown(method),
+        name=shown(name),
+        title=shown(_text(tool.wire, "title")),
+        description=shown(_text(tool.wire, "description"), _LONGEST_DESCRIPTION),
+        isolation=str(isolation),
+        in_flight=in_flight.get(tool.key, 0),
+    )
     if counts is None:
-        return ToolRow(
-            program=shown(program),
-            side=side,
-            method=shown(method),
-            name=shown(name),
-            title=shown(_text(tool.wire, "title")),
-            description=shown(_text(tool.wire, "description"), _LONGEST_DESCRIPTION),
-            isolation=str(isolation),
-            in_flight=in_flight.get(tool.key, 0),
-        )
+        return row
     with record.lock:
-        return ToolRow(
-            program=shown(program),
-            side=side,
-            method=shown(method),
-            name=shown(name),
-            title=shown(_text(tool.wire, "title")),
-            description=shown(_text(tool.wire, "description"), _LONGEST_DESCRIPTION),
-            isolation=str(isolation),
+        return msgspec.structs.replace(
+            row,
             calls=counts.calls,
-            in_flight=in_flight.get(tool.key, 0),
             per_second=counts.rate.per_second(now),
             failed=counts.failed,
             tool_errors=counts.outcomes["tool_error"],

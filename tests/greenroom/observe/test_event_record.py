@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom import event_types as events
-from greenroom.observe import event_record, event_views
-from greenroom.observe.event_record import OTHER, UNKNOWN, EventRecord, bounded
+from greenroom.observe import event_record, event_views, program_views
+from greenroom.observe.event_record import EventRecord, bounded
+from greenroom.observe.metric_table import OTHER, UNKNOWN
 
 HOSTILE = "\x1b[2J\u202e<script>alert(1)</script>\u0000" + "x" * 20_000
 
@@ -256,3 +257,14 @@ def test_what_began_before_a_pause_is_forgotten_and_what_happened_stays() -> Non
     record.take(events.CallEnded(call=2, **call, outcome="result", seconds=1.0))
     side = record.sides["server"]
     assert (side.in_flight, side.calls, len(record.calls), len(record.streams), len(record.ended)) == (0, 2, 0, 0, 1)
+
+
+def test_calls_in_flight_are_counted_under_the_names_of_those_that_ended() -> None:
+    record = EventRecord(lambda: 1_000.0)
+    read: dict[str, Any] = {"side": "server", "program": "p", "way": "session", "method": "resources/read"}
+    for number in (1, 2):
+        record.take(events.CallStarted(call=number, name=f"note://{number}", **read))
+    record.take(events.CallEnded(call=1, name="note://1", outcome="result", seconds=1.0, **read))
+    assert {name: record.names[name].calls for name in program_views.calls_in_flight(record)} == {
+        ("server", "p", "resources/read", "note:…"): 1
+    }
