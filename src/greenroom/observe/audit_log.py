@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import stat
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -49,6 +50,10 @@ class AuditLog:
         self._file: int | None = None
         self._open: dict[int, _Origin] = {}
         self._lost = 0
+        self._is_torn = False
+        """Whether the last line is there in part: the disk was full in the middle of it."""
+        # Reentrant: the collector of garbage may run code that emits events in the middle of a line.
+        self._lock = threading.RLock()
         self._unsubscribe: Callable[[], None] | None = None
 
     def install(self) -> Self:
@@ -66,9 +71,10 @@ class AuditLog:
             return
         unsubscribe()
         self._open.clear()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
     def __enter__(self) -> Self:
         return self.install()
@@ -93,17 +99,19 @@ class AuditLog:
         if self._lost:
             data["lost_before"] = self._lost
         line = f"{json.dumps(data)}\n".encode()
-        try:
-            if self._file is not None:
-                written = os.write(self._file, line)
-                if written < len(line):
-                    os.write(self._file, line[written:])
-        except OSError as error:
-            if not self._lost:
-                log.error("the audit log %s cannot be written: %s", self._path, error)  # noqa: TRY400 - the error says it all
-            self._lost += 1
-        else:
-            self._lost = 0
+        with self._lock:
+            left = b"\n" + line if self._is_torn else line
+            try:
+                while left and self._file is not None:
+                    written = os.write(self._file, left)
+                    left = left[written:]
+                    self._is_torn = bool(left)
+            except OSError as error:
+                if not self._lost:
+                    log.error("the audit log %s cannot be written: %s", self._path, error)  # noqa: TRY400 - the error says it all
+                self._lost += 1
+            else:
+                self._lost = 0
 
 
 def _line_of(ended: CallEnded, origin: _Origin, trace: tuple[str, str] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import stat
 import tempfile
 from pathlib import Path
@@ -122,6 +123,23 @@ def test_lines_that_a_full_disk_does_not_take_are_counted(tmp_path: Path, caplog
         emit(4)
     assert [each.get("lost_before") for each in lines_of(path)] == [2, None]
     assert [each.levelname for each in caplog.records if each.name == "greenroom.audit"] == ["ERROR"]
+
+
+def test_a_line_that_a_full_disk_takes_in_part_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    with AuditLog(path):
+        emit(1)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+        try:
+            emit(2)
+            emit(3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        emit(4)
+    first, part, last = path.read_text().splitlines()
+    assert part == first[:10]
+    assert (json.loads(last)["event"], json.loads(last)["lost_before"]) == ("audit", 2)
 
 
 @settings(max_examples=examples(100))
