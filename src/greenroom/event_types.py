@@ -426,6 +426,7 @@ class ActDone(Event, frozen=True, gc=False, kw_only=True):
     target: str
     principal: str
     outcome: str = "done"
+    """Otherwise why it was not done."""
 
 
 EVENT_TYPES: Final[tuple[type[Event], ...]] = (

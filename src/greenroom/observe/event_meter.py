@@ -130,6 +130,7 @@ class EventMeter:
         self._port = LabelValues(_FEW_VALUES)
         self._code = LabelValues(_FEW_VALUES)
         self._revision = LabelValues(_FEW_VALUES)
+        self._act = LabelValues(_FEW_VALUES)
         self._word = LabelValues(_MOST_VALUES)
         """This program's own words: kinds of refusals, settings, states, signals."""
         self._call_labels: dict[tuple[Any, ...], _CallLabels] = {}
@@ -385,7 +386,8 @@ class EventMeter:
         self._record(metric, (self._kind(kind),), 1)
 
     def _act_done(self, event: events.ActDone) -> None:
-        self._record(table.ACTS, (self._word(event.act), self._word(event.outcome)), 1)
+        # Why an act was not done is a text of its own each time, and its name is a viewer's.
+        self._record(table.ACTS, (self._act(event.act), "done" if event.outcome == "done" else "not_done"), 1)
 
 
 def _upstream_queues() -> Iterator[tuple[str, str, int]]:

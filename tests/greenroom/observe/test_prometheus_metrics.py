@@ -299,6 +299,14 @@ def test_a_label_has_no_credentials_of_a_url_however_long(secret: str) -> None:
     assert LabelValues(3)(f"https://user:{secret}@shop.test:81/x") == "shop.test:81"
 
 
+def test_acts_that_were_not_done_are_counted_without_their_reasons(metrics: PrometheusMetrics) -> None:
+    for target in ("<n.1>", "<n.2>"):
+        said = f"not done: there is no process {target} any more"
+        emit(events.ActDone(act="kill", target=target, principal="ada", outcome=said))
+    emit(events.ActDone(act="kill", target="<n.3>", principal="ada"))
+    assert values(metrics, "greenroom_acts_total") == {"kill not_done": 2, "kill done": 1}
+
+
 def test_metrics_that_are_closed_twice_leave_their_registry_once() -> None:
     with PrometheusMetrics() as metrics:
         metrics.close()
