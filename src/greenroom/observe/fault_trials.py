@@ -332,12 +332,18 @@ class FaultTrials:
         loop = self._observatory.node.loop
         trial.began = loop.time()
         try:
-            await trial.injection.wait(_CHECK)
-            while not self._is_settled(trial, loop.time() - trial.began):  # noqa: ASYNC110 - no event says that a tree is quiet
-                await asyncio.sleep(_CHECK)
-        finally:
-            await trial.injection.close()
-        self._judge(trial)
+            try:
+                await trial.injection.wait(_CHECK)
+                while not self._is_settled(trial, loop.time() - trial.began):  # noqa: ASYNC110 - no event says that a tree is quiet
+                    await asyncio.sleep(_CHECK)
+            finally:
+                await trial.injection.close()
+            self._judge(trial)
+        except (
+            BaseException
+        ):  # also when the program stops being observed: a pending trial would keep out all further ones
+            trial.row = _replaced(trial.row, "missed", "it was not followed to its end", [], [])
+            raise
 
     @staticmethod
     def _is_settled(trial: _Trial, passed: float) -> bool:

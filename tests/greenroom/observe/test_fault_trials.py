@@ -262,6 +262,19 @@ async def test_of_two_faults_at_the_same_time_one_is_refused() -> None:
         assert any("another fault is under way" in each.text for each in both)
 
 
+async def test_a_trial_that_is_broken_off_keeps_no_other_one_out() -> None:
+    await start(Supervisor, [clerk("a")])
+    async with observed() as observatory:
+        assert (await observatory.act("inject", pid_of("a"), kind="hang")).is_done
+        await asyncio.sleep(0.1)
+        observatory.stop()
+        observatory.start()
+        await asyncio.sleep(0.1)
+        view: Any = await observatory.view("faults")
+        assert [(each.state, each.text) for each in view.faults] == [("missed", "it was not followed to its end")]
+        assert (await trial(observatory, pid_of("a"), "kill")).state == "as_predicted"
+
+
 SPECS = st.tuples(
     st.sampled_from(["one_for_one", "rest_for_one", "one_for_all", "dynamic"]),
     st.integers(0, 2),
