@@ -46,7 +46,7 @@ from .view_models import (
     WireView,
 )
 from .view_rows import UpstreamCount
-from .wire_record import WireRecord
+from .wire_record import PageRoom, WireRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
@@ -529,7 +529,7 @@ class Observatory:
             dropped=seen.dropped,
             arguments=arguments,
             result=result,
-            frames=[] if group is None else self.wire.row(group).frames,
+            frames=[] if group is None else self.wire.row(group, PageRoom()).frames,
         )
 
     async def _tools_view(self, query: ViewQuery) -> ToolsView:
@@ -558,8 +558,12 @@ class Observatory:
             and (not query.program or each.owner[1] == query.program)
             and (not query.tool or each.name == query.tool)
         ]
+        room = PageRoom()
         page = await program_views.paged(
-            groups, query, lambda each: (each.method, each.name, each.request, *each.owner), wire.row
+            groups,
+            query,
+            lambda each: (each.method, each.name, each.request, *each.owner),
+            lambda each: wire.row(each, room),
         )
         return WireView(
             **self._page(page, query),

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .observatory import Observatory
+from .process_views import Turns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -75,8 +76,11 @@ class ObservedProgram:
 
     async def recording(self) -> AsyncGenerator[bytes]:
         """The messages that are kept, as lines of JSON."""
+        turns = Turns()
         for line in self.observatory.recording():
             yield line
+            if turns.is_over():
+                await turns.rest()
 
     async def metrics_page(self, accept: str = "") -> MetricsPage:
         """The metrics as a scraper reads them. Raises `ModuleNotFoundError`, which says what to install."""

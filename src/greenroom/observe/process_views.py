@@ -66,16 +66,14 @@ _LONGEST_STACK: Final = 8_000
 class Turns:
     """Lets other code run whenever a slice of time is used up."""
 
-    __slots__ = ("_count", "_until")
+    __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._count = 0
         self._until = clock.real_seconds() + SLICE_SECONDS
 
     def is_over(self) -> bool:
         """Whether the slice is used up; call it once for each small step."""
-        self._count += 1
-        return not self._count & 7 and clock.real_seconds() >= self._until
+        return clock.real_seconds() >= self._until
 
     async def rest(self) -> None:
         """Let the others run."""

@@ -15,7 +15,7 @@ import msgspec
 from greenroom.event_types import FramePassed
 from greenroom.supervision import visible
 
-from .secret_masks import masked_body, masked_part
+from .secret_masks import LEFT_OUT, masked_body, masked_part
 from .view_rows import FrameRow, WireGroup
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _LONGEST_KEPT: Final = 64 * 1024
 """The largest message in bytes that is kept; of a larger one only what it is about."""
 _LONGEST_READ: Final = 1024 * 1024
 """The largest message that is read for what it is about: it takes the time of the code that sends it."""
+MOST_SHOWN: Final = 256 * 1024
+"""The bytes of all messages of one page together that are shown: to hide the secrets of 64 KiB takes some 20 ms."""
 _MOST_FRAMES_OF_GROUP: Final = 50
 _OPEN_GROUPS: Final = 1_000
 _LONGEST_ID: Final = 128
@@ -92,6 +94,22 @@ class _Group:
     at: float
     frames: list[_Frame] = field(default_factory=list[_Frame])
     """Those that are kept: none where all were dropped while a view was made."""
+
+
+class PageRoom:
+    """What may still be shown on a page, in bytes of messages."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_SHOWN
+
+    def has(self, size: int) -> bool:
+        """Whether there is room for a message of this size, which it takes then."""
+        if size > self.left:
+            return False
+        self.left -= size
+        return True
 
 
 class WireRecord:
@@ -235,8 +253,8 @@ class WireRecord:
             None if reply is None else masked_part(reply.event.body, ("result", "error"), hides_answers=hides_answers),
         )
 
-    def row(self, group: _Group) -> WireGroup:
-        """A group to be shown, without secrets."""
+    def row(self, group: _Group, room: PageRoom | None = None) -> WireGroup:
+        """A group to be shown, without secrets. Messages for which the page has no room left are left out."""
         is_captured, frames = self.shows(group), group.frames.copy()
         _, program, session = group.owner
         is_answered = len(frames) > 1 and frames[-1].kind in ("result", "error")
@@ -248,14 +266,16 @@ class WireRecord:
             program=visible(program, _LONGEST_ID),
             at=group.at,
             seconds=frames[-1].at - group.at if is_answered else None,
-            frames=[self._frame_row(each, group, is_captured=is_captured) for each in frames],
+            frames=[self._frame_row(each, group, is_captured=is_captured, room=room) for each in frames],
             can_replay=bool(frames) and self._replayable(frames[0], group) is not None,
         )
 
-    def _frame_row(self, frame: _Frame, group: _Group, *, is_captured: bool) -> FrameRow:
+    def _frame_row(self, frame: _Frame, group: _Group, *, is_captured: bool, room: PageRoom | None = None) -> FrameRow:
         event = frame.event
         body = None
-        if event.body:
+        if event.body and room is not None and not room.has(len(event.body)):
+            body = f'"{LEFT_OUT}"'
+        elif event.body:
             body = masked_body(event.body, is_captured=is_captured, hides_answers=group.method in _ANSWERED)
         return FrameRow(
             number=frame.number,

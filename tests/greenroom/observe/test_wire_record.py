@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Literal
 
@@ -11,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.event_types import CallStarted, FramePassed
-from greenroom.observe import wire_record
-from greenroom.observe.wire_record import WireRecord
+from greenroom.observe import Admin, process_views, wire_record
+from greenroom.observe.observed_program import ObservedProgram
+from greenroom.observe.secret_masks import LEFT_OUT
+from greenroom.observe.wire_record import MOST_SHOWN, PageRoom, WireRecord
 
 
 def wire(**options: Any) -> WireRecord:
@@ -94,6 +97,19 @@ def test_only_what_is_captured_shows_its_params_and_can_be_sent_again() -> None:
     assert (found[0], found[2]) == ("tools/call", "shop")
     assert all("hunter2" not in (each.body or "") for row in (pay, add) for each in row.frames)
     assert b"hunter2" not in b"".join(record.lines())
+
+
+def test_a_page_shows_messages_of_bounded_size_together() -> None:
+    record = wire(capture=True)
+    for number in range(20):
+        record.take(passed("in", request(number, name="add", arguments={"a": "x" * 60_000})))
+    room = PageRoom()
+    bodies = [each.frames[0].body or "" for each in (record.row(group, room) for group in record.groups())]
+    shown = [LEFT_OUT not in each for each in bodies]
+    assert shown == [True] * (MOST_SHOWN // 61_000) + [False] * (20 - MOST_SHOWN // 61_000)
+    assert all(json.loads(each) for each in bodies)
+    assert record.row(record.groups()[-1], PageRoom()).frames[0].body != bodies[-1]
+    assert len(list(record.lines())) == 20
 
 
 def test_a_message_of_another_program_cannot_be_sent_again() -> None:
@@ -193,3 +209,23 @@ def test_params_that_cannot_be_read_are_shown_by_their_size(part: bytes) -> None
     shown, _ = record.bodies(group)
     assert shown is not None
     assert shown.endswith('bytes that are no JSON"')
+
+
+async def test_a_recording_gives_way_between_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_views, "SLICE_SECONDS", -1.0)  # each step uses it up
+    program = ObservedProgram(Admin(capture=True), "shop")
+    for number in range(10):
+        program.observatory.wire.take(passed("in", request(number, name="add")))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(process_views.PAUSE_SECONDS / 2)
+
+    beside = asyncio.ensure_future(other())
+    lines = [line async for line in program.recording()]
+    beside.cancel()
+    assert len(lines) == 10
+    assert turns >= 10
