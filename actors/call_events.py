@@ -370,11 +370,12 @@ class ObservedSession:
 
     def end(self, reason: ExitReason) -> None:
         """It has ended."""
-        if bus.listener is None:
+        listener = bus.listener
+        if listener is None:
             return
         info = self._info
         is_failure = not isinstance(reason, Normal | Shutdown)
-        bus.listener(
+        listener(
             SessionClosed(
                 side="server",
                 program=self._program,
@@ -395,18 +396,20 @@ class ObservedSession:
 
 
 def emit_task_created(services: WorkerServices, record: TaskRecord) -> None:
-    """Emit `TaskCreated`. Call it only if there is a listener."""
-    if bus.listener is not None:
+    """Emit `TaskCreated`, if there is a listener."""
+    listener = bus.listener
+    if listener is not None:
         name, is_known, _ = _subject(services, record.method, {"name": record.name})
         program, task = services.settings.name, short_task_id(record.id)
-        bus.listener(TaskCreated(program=program, task=task, method=record.method, name=name, is_known=is_known))
+        listener(TaskCreated(program=program, task=task, method=record.method, name=name, is_known=is_known))
 
 
 def emit_task_ended(services: WorkerServices, record: TaskRecord) -> None:
-    """Emit `TaskEnded`. Call it only if there is a listener."""
-    if bus.listener is not None:
+    """Emit `TaskEnded`, if there is a listener."""
+    listener = bus.listener
+    if listener is not None:
         name, is_known, _ = _subject(services, record.method, {"name": record.name})
-        bus.listener(
+        listener(
             TaskEnded(
                 program=services.settings.name,
                 task=short_task_id(record.id),

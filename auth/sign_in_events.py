@@ -24,11 +24,12 @@ def announce_refusal(program: str, kind: Kind) -> None:
 
 def announce_sign_in(url: str, kind: str, error: BaseException | None = None) -> None:
     """Emit that a sign-in at the server with this URL has ended. Of an error only its step is told, and the code of the authorization server."""
-    if bus.listener is not None:
+    listener = bus.listener
+    if listener is not None:
         reason = "" if error is None else type(error).__name__
         if isinstance(error, SignInError):
             reason = f"{error.step}: {error.code[:_LONGEST_CODE]}" if error.code else error.step
-        bus.listener(
+        listener(
             SignInEnded(
                 side="client",
                 program=ServerUrl.of(url).host_and_port,

@@ -153,10 +153,11 @@ def log_refusal(  # noqa: PLR0913 - what a line says
 
     `why` is logged as it is. Its first word, with `status` and `setting`, is the kind, so `why` must begin with a word of this program.
     """
-    if bus.listener is not None:
+    listener = bus.listener
+    if listener is not None:
         from greenroom.event_types import RequestRefused  # noqa: PLC0415 - only a program with a listener loads the events
 
-        bus.listener(
+        listener(
             RequestRefused(
                 program=program,
                 kind=setting or _STATUS_KINDS.get(status, "refused"),

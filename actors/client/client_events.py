@@ -148,7 +148,7 @@ class ClientCall:
 
     def step(self, step: Literal["queued", "sent", "progress", "question", "answer"], text: str = "") -> None:
         """Emit a step of its timeline, if there is a listener for details."""
-        if bus.detail_listener is not None and not self._is_over:
+        if not self._is_over and bus.detail_listener is not None:
             bus.detail_listener(CallStep(call=self.number, step=step, text=text[:_LONGEST_TEXT]))
 
     def end(self, result: Mapping[str, Any] | None, error: BaseException | None = None) -> None:
@@ -156,13 +156,14 @@ class ClientCall:
         if self._is_over:
             return
         self._is_over = True
-        if bus.listener is None:
+        listener = bus.listener
+        if listener is None:
             return
         was_sent = self._sent_at is not None
         outcome, code = outcome_of(self._method, result, error, was_sent=was_sent)
         revision, transport, http_version, address = _server(self._line)
         now = self._loop.time()
-        bus.listener(
+        listener(
             CallEnded(
                 self.number,
                 "client",
@@ -299,9 +300,10 @@ class ClientSession:
 
     def close(self, cause: BaseException | None) -> None:
         """Announce that it is over; without a cause, because this program closes it."""
-        if bus.listener is not None:
+        listener = bus.listener
+        if listener is not None:
             line = self._line
-            bus.listener(
+            listener(
                 SessionClosed(
                     side="client",
                     program=line.name,

@@ -24,9 +24,10 @@ _BOUNDS: Final = frozenset({"no_room"})
 
 def announce_state(upstream: Upstream, before: str) -> None:
     """Emit the present state of an upstream, which was in the state `before`; empty for a new one."""
-    if bus.listener is not None:
+    listener = bus.listener
+    if listener is not None:
         status = upstream.status
-        bus.listener(
+        listener(
             UpstreamChanged(
                 program=upstream.federation.key.name,
                 upstream=upstream.name,
@@ -42,9 +43,10 @@ def announce_state(upstream: Upstream, before: str) -> None:
 
 def announce_breaker(upstream: Upstream) -> None:
     """Emit the present state of an upstream's breaker."""
-    if bus.listener is not None:
+    listener = bus.listener
+    if listener is not None:
         breaker = upstream.breaker
-        bus.listener(
+        listener(
             BreakerChanged(
                 program=upstream.federation.key.name,
                 upstream=upstream.name,
@@ -59,7 +61,7 @@ def announce_unsent(
 ) -> None:
     """Emit a call that got no connection to an upstream: all are in use, the upstream is away, or the caller has no login there."""
     ClientCall(upstream, None, asyncio.get_running_loop(), method, params).end(None, error)
-    if bus.listener is not None and error.reason in _BOUNDS:
+    if error.reason in _BOUNDS and bus.listener is not None:
         bus.listener(RequestRefused(program=program, kind=error.reason, method=method))
 
 

@@ -325,7 +325,8 @@ class _ObservedProcess:
         """Emit how it has ended."""
         from greenroom.event_types import PoolWorkerEnded  # noqa: PLC0415 - as above
 
-        if bus.listener is None:
+        listener = bus.listener
+        if listener is None:
             return
         signal, status, is_failure = "", None, False
         match reason:
@@ -335,7 +336,7 @@ class _ObservedProcess:
                 is_failure = not (ending.orderly or ending.asked)
             case _:
                 is_failure = isinstance(reason, Crash)
-        bus.listener(
+        listener(
             PoolWorkerEnded(
                 program=self._program,
                 pool=self._pool,
