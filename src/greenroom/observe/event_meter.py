@@ -1,6 +1,6 @@
 """`EventMeter`: from events to the numbers of the metric table, for every exposition of them.
 
-It is a listener of `subscribe`. Each counter and each observation of a histogram goes to a recorder; gauges are read. Labels are clean and bounded here: a name
+It is a listener of `subscribe`. Each number goes to its series, a counter or a histogram; gauges are read. Labels are clean and bounded here: a name
 that is not registered is `_unknown`, each label has a bound in the number of its values, and control characters are escaped.
 """
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from .metric_table import Metric
 
-    Recorder: TypeAlias = Callable[[Metric, tuple[str, ...], float], object]
+    Series: TypeAlias = Callable[[float], object]
+    FindSeries: TypeAlias = Callable[[Metric, tuple[str, ...]], Series]
 
 _LONGEST: Final = 128
 """Characters of a label; a longer one is cut."""
@@ -107,20 +108,20 @@ def _without_path(name: str) -> str:
     return rest.partition("/")[0].rpartition("@")[2] if is_url else name
 
 
-class _CallLabels(NamedTuple):
-    """The labels of a call in each of its metrics."""
+class _CallSeries(NamedTuple):
+    """The series that a call is counted in."""
 
-    operation: tuple[str, ...]
-    call: tuple[str, ...]
-    place: tuple[str, ...]
+    operation: Series
+    call: Series
+    queue: Series
 
 
 class EventMeter:
     """A listener that records what events count. It may be called from several threads."""
 
-    def __init__(self, record: Recorder) -> None:
-        """`record` is called with the metric, the values of its labels in their order, and how much."""
-        self._record = record
+    def __init__(self, find_series: FindSeries) -> None:
+        """`find_series` is called with a metric and the values of its labels in their order. What it returns is kept, and called with each number."""
+        self._find_series = find_series
         self._program = LabelValues(_MOST_VALUES)
         self._method = LabelValues(_MOST_VALUES)
         self._name = LabelValues(_MOST_VALUES)
@@ -133,7 +134,7 @@ class EventMeter:
         self._act = LabelValues(_FEW_VALUES)
         self._word = LabelValues(_MOST_VALUES)
         """This program's own words: kinds of refusals, settings, states, signals."""
-        self._call_labels: dict[tuple[Any, ...], _CallLabels] = {}
+        self._call_series: dict[tuple[Any, ...], _CallSeries] = {}
         self._open: dict[str, dict[object, tuple[str, ...]]] = {metric.name: {} for metric in _COUNTED_WHILE_OPEN}
         """By gauge: what is open, with its labels. Each that is opened is closed once."""
         self._calls = self._open[table.CALLS_IN_FLIGHT.name]
@@ -175,6 +176,9 @@ class EventMeter:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
+
+    def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        self._find_series(metric, labels)(value)
 
     # --- gauges
 
@@ -242,17 +246,16 @@ class EventMeter:
             event.principal_kind,
             event.address if is_client else "",
         )
-        labels = self._call_labels.get(key)
-        if labels is None:
-            if len(self._call_labels) >= _MOST_CACHED:
-                self._call_labels.clear()
-            labels = self._call_labels[key] = self._labels_of(event)
-        record = self._record
-        record(table.CLIENT_OPERATION if is_client else table.SERVER_OPERATION, labels.operation, event.seconds)
-        record(table.CALLS, labels.call, 1)
-        record(table.CALL_QUEUE, labels.place, event.queued)
+        series = self._call_series.get(key)
+        if series is None:
+            if len(self._call_series) >= _MOST_CACHED:
+                self._call_series.clear()
+            series = self._call_series[key] = self._series_of(event)
+        series.operation(event.seconds)
+        series.call(1)
+        series.queue(event.queued)
 
-    def _labels_of(self, event: CallEnded) -> _CallLabels:
+    def _series_of(self, event: CallEnded) -> _CallSeries:
         program = self._program(event.program)
         method = self._method(event.method) if event.is_method_known else UNKNOWN
         part = _NAMED.get(event.method)
@@ -272,7 +275,9 @@ class EventMeter:
             operation = (*operation, *self._server_labels(event.address))
         place = (event.side, program, event.way)
         call = (*place, method, name, event.outcome, event.isolation, event.principal_kind)
-        return _CallLabels(operation, call, place)
+        metric = table.CLIENT_OPERATION if event.side == "client" else table.SERVER_OPERATION
+        find = self._find_series
+        return _CallSeries(find(metric, operation), find(table.CALLS, call), find(table.CALL_QUEUE, place))
 
     def _connection(self, revision: str, transport: str, http_version: str) -> tuple[str, str, str, str]:
         network, protocol = _TRANSPORTS.get(transport, ("", ""))

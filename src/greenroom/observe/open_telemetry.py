@@ -141,7 +141,7 @@ class OpenTelemetry:
         """The keys by which requests carry their trace."""
         self._uri_in_names = resource_uri_in_names
         self._tracer = trace.get_tracer("greenroom", __version__, tracer_provider)
-        self._meter = EventMeter(self._record)
+        self._meter = EventMeter(self._find_series)
         has_metrics = not isinstance(meter_provider, metrics.NoOpMeterProvider)
         self._instruments = self._make_instruments(metrics.get_meter("greenroom", __version__, meter_provider))
         self._open: dict[int, _OpenCall] = {}
@@ -422,8 +422,9 @@ class OpenTelemetry:
         finally:
             contexts.detach(token)
 
-    def _record(self, metric: Metric, values: tuple[str, ...], number: float) -> None:
-        self._instruments[metric.name](number, self._labelled(metric, values))
+    def _find_series(self, metric: Metric, values: tuple[str, ...]) -> Callable[[float], None]:
+        instrument, attributes = self._instruments[metric.name], self._labelled(metric, values)
+        return lambda number: instrument(number, attributes)
 
     def _observe(self, metric: Metric, _options: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
         """The values of a gauge. All gauges of one collection are looked at together."""

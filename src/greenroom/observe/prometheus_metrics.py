@@ -78,16 +78,25 @@ class _Numbers:
         self._series: dict[str, dict[tuple[str, ...], list[float]]] = {metric.name: {} for metric in METRICS}
         """A counter is one number; a histogram has one for each bucket, one for larger values, and the sum."""
 
-    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """Add to a counter, or observe a value."""
-        with self._lock:
+    def find(self, metric: Metric, labels: tuple[str, ...]) -> Callable[[float], None]:
+        """What adds to a counter, or observes a value, from any thread. It may be kept."""
+        lock, buckets = self._lock, metric.buckets
+        with lock:
             series = self._series[metric.name]
             numbers = series.get(labels)
             if numbers is None:
                 numbers = self._begin(metric, series, labels)
-            if metric.buckets:
-                numbers[bisect_left(metric.buckets, value)] += 1
-            numbers[-1] += value
+
+        def add(value: float) -> None:
+            with lock:
+                numbers[-1] += value
+
+        def observe(value: float) -> None:
+            with lock:
+                numbers[bisect_left(buckets, value)] += 1
+                numbers[-1] += value
+
+        return observe if buckets else add
 
     def _begin(
         self, metric: Metric, series: dict[tuple[str, ...], list[float]], labels: tuple[str, ...]
@@ -128,7 +137,7 @@ class PrometheusMetrics:
         """Subscribes to the events of this program."""
         self.registry = CollectorRegistry() if registry is None else registry
         self._numbers = _Numbers()
-        self._meter = EventMeter(self._numbers.add)
+        self._meter = EventMeter(self._numbers.find)
         self._collector = _TableCollector(self._table_families)
         self.registry.register(self._collector)
         self._unsubscribe = bus.subscribe(self._meter)
