@@ -83,6 +83,21 @@ def detached_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return asyncio.get_running_loop().create_task(work, context=context)
 
 
+def shared_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A `detached_task` for any number of callers, each of which awaits `asyncio.shield` of it, so that none takes it from the others by leaving.
+
+    Its error is theirs: when all have left, it is dropped.
+    """
+    task = detached_task(work)
+    task.add_done_callback(_retrieve_error)
+    return task
+
+
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
+
+
 def self_pid() -> Pid:
     """The pid of the calling process."""
     return current_process("ask for its own pid").pid

@@ -17,7 +17,7 @@ from greenroom.actors.process_names import short_task_id
 from greenroom.errors import GreenroomError
 from greenroom.supervision import CallTimeout, Ref, Supervisor, kill, restart_child, terminate_child, wait_down
 from greenroom.supervision.event_bus import bus
-from greenroom.supervision.kernel.process_lookup import detached_task
+from greenroom.supervision.kernel.process_lookup import shared_task
 
 from . import process_views, program_views
 from .event_views import shown
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
 
     from .observatory import Observatory
 
-ACTS: Final[dict[str, str]] = {
-    "kill": "Kill a process at once; its supervisor decides whether it comes back.",
-    "restart": "Stop a supervisor's child in order, and start it again; of an upstream, its processes.",
-    "retry": "Connect an upstream now: out of parking, back-off or an open breaker.",
-    "park": "Stop an upstream's processes until it is retried.",
-    "unpark": "Start an upstream that was parked.",
-    "recycle": "Replace the processes of a pool; those with calls end after them.",
-    "cancel": "Cancel a call in flight; its caller gets an error.",
-    "cancel_task": "Cancel a task.",
-    "drain": "Take no new sessions and calls; those that run go on.",
-    "inject": "Inject a fault into a process.",
-    "try": "Call a tool of this program.",
-    "replay": "Send a captured request again.",
-}
-"""What can be done, and what it does."""
 _PATIENCE: Final = 10.0
 """Seconds to wait for an act to have its effect; it goes on after that."""
 _TRY_TIMEOUT: Final = 60.0
@@ -102,9 +87,7 @@ class Acts:
         self, act: str, target: str, doing: Awaitable[tuple[str, str | None]], principal: str
     ) -> ActOutcome:
         """Do the act, and tell and log how it went. It is finished and logged also when the viewer leaves, or when it ends the viewer's own connection."""
-        telling = detached_task(self._tell(act, target, doing, principal))
-        telling.add_done_callback(_retrieve_error)
-        return await asyncio.shield(telling)
+        return await asyncio.shield(shared_task(self._tell(act, target, doing, principal)))
 
     async def _tell(
         self, act: str, target: str, doing: Awaitable[tuple[str, str | None]], principal: str
@@ -128,7 +111,9 @@ class Acts:
         self._check()
         do = self._by_name.get(act)
         if do is None:
-            raise ActRefused(f"there is no act {shown(act)!r}: there are {', '.join(ACTS)}")
+            raise ActRefused(
+                f"there is no act {shown(act)!r}: there are {', '.join([*self._by_name, 'inject', 'replay'])}"
+            )
         return await do(target)
 
     def _check(self) -> None:
@@ -271,7 +256,7 @@ class Acts:
         if drain is None:
             raise ActRefused("this program cannot be drained")
         drain()
-        return "the program takes no new work; what runs goes on"
+        return "the program says that it is not ready, so that no new calls are sent to it; what runs goes on"
 
     # --- tools, messages, faults
 
@@ -334,8 +319,3 @@ async def _ask(company: Company, method: str, params: dict[str, Any]) -> dict[st
 
 def _as_json(reply: dict[str, Any]) -> str:
     return msgspec.json.encode(masked(reply)).decode()
-
-
-def _retrieve_error(telling: asyncio.Task[Any]) -> None:
-    if not telling.cancelled():
-        telling.exception()  # the viewer gets it; if the viewer has left, the log says that the act was broken off

@@ -21,7 +21,7 @@ from greenroom import event_types as events
 from greenroom.errors import GreenroomError
 from greenroom.supervision import current_node
 from greenroom.supervision.event_bus import bus
-from greenroom.supervision.kernel.process_lookup import detached_task
+from greenroom.supervision.kernel.process_lookup import shared_task
 
 from . import event_views, process_views, program_views
 from .event_record import EventRecord
@@ -98,7 +98,7 @@ class Observatory:
         acts: bool = False,
         faults: bool = False,
     ) -> None:
-        """`urls` says where the program serves, `state` what `NowView.state` shows, and `drain` makes it refuse new work.
+        """`urls` says where the program serves, `state` what `NowView.state` shows, and `drain` makes it not ready, so that new work is sent elsewhere.
 
         `capture`: whether arguments and results are shown, of all calls or of these tools. `acts` and `faults`: whether the program allows them; which viewer may is
         the caller's to check.
@@ -261,12 +261,10 @@ class Observatory:
         key, now = (name, asked), self.node.loop.time()
         made = self._views.get(key)
         if made is None or now - made.at >= REFRESH:
-            made = self._views[key] = _MadeView(now, detached_task(self._make(name, asked)))
-            made.making.add_done_callback(_retrieve_error)
+            made = self._views[key] = _MadeView(now, shared_task(self._make(name, asked)))
             self._views.move_to_end(key)
             if len(self._views) > MOST_VIEWS:
                 self._views.popitem(last=False)
-        # Shielded: a viewer that leaves must not take the view from the others.
         return await asyncio.shield(made.making)
 
     async def _make(self, name: str, query: ViewQuery) -> View:
@@ -278,8 +276,7 @@ class Observatory:
         """All processes by their parents: made once for all views of the same second."""
         now = self.node.loop.time()
         if self._index is None or now - self._index[0] >= REFRESH:
-            self._index = now, detached_task(_index_of(self.node))
-            self._index[1].add_done_callback(_retrieve_error)
+            self._index = now, shared_task(_index_of(self.node))
         return await asyncio.shield(self._index[1])
 
     def _head(self) -> dict[str, Any]:
@@ -301,7 +298,7 @@ class Observatory:
     # --- acts
 
     async def act(self, act: str, target: str, *, principal: str = "", **query: Any) -> ActOutcome:
-        """Do something to the program: `ACTS` of `acts` lists what. The outcome says in a sentence how it went; it is logged with the principal."""
+        """Do something to the program. The outcome says in a sentence how it went; it is logged with the principal."""
         return await self._acting().act(act, target, principal=principal, **query)
 
     async def try_tool(self, program: str, tool: str, arguments: dict[str, Any], *, principal: str = "") -> ActOutcome:
@@ -624,11 +621,6 @@ async def _index_of(node: Node) -> ProcessIndex:
     index = process_views.ProcessIndex(node)
     await index.build()
     return index
-
-
-def _retrieve_error(making: asyncio.Task[Any]) -> None:
-    if not making.cancelled():
-        making.exception()  # marks the error as retrieved: those that wait for the view get it
 
 
 def read_query(name: str, query: dict[str, Any]) -> ViewQuery:

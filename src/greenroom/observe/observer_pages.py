@@ -16,7 +16,7 @@ import msgspec
 
 from greenroom.errors import GreenroomError
 from greenroom.supervision import visible
-from greenroom.supervision.kernel.process_lookup import detached_task
+from greenroom.supervision.kernel.process_lookup import shared_task
 from greenroom.transports.quart_door import Blueprint, Response, request
 
 from .page_templates import STATIC, PageTemplates, link
@@ -234,12 +234,10 @@ class ObserverPages:
         now = asyncio.get_running_loop().time()
         found = self._rendered.get(key)
         if found is None or now - found[0] >= _PERIOD * 0.9:  # a stream's period is at least that long
-            found = self._rendered[key] = now, detached_task(self._render(name, query, rights))
-            found[1].add_done_callback(_retrieve_error)
+            found = self._rendered[key] = now, shared_task(self._render(name, query, rights))
             self._rendered.move_to_end(key)
             if len(self._rendered) > _MOST_RENDERED:
                 self._rendered.popitem(last=False)
-        # Shielded: a viewer that leaves must not take the fragments from the others.
         return await asyncio.shield(found[1])
 
     async def _render(self, name: str, query: ViewQuery, rights: _Rights) -> dict[str, str]:
@@ -324,12 +322,6 @@ class ObserverPages:
 def observer_blueprint(source: ViewSource, access: AdminAccess) -> Blueprint:
     """The observer's pages for the admin listener."""
     return ObserverPages(source, access).blueprint()
-
-
-def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    """Its viewers get an error of it; if all have left, it concerns nothing any more."""
-    if not task.cancelled():
-        task.exception()
 
 
 def _may(viewer: Viewer, act: str) -> bool:
