@@ -389,7 +389,15 @@ def tools_of(node: Node, record: EventRecord, query: ViewQuery) -> list[Any]:
         found = [each for each in found if each.key[1] == query.program]
     if query.tool:
         found = [each for each in found if each.key[3] == query.tool]
-    return sorted(found, key=lambda each: (-(each.counts.calls if each.counts else 0), each.key))
+    # A tool by its name is this program's own: those of upstreams and clients may have the same name, and more calls.
+    return sorted(
+        found,
+        key=lambda each: (
+            bool(query.tool) and each.entry is None,
+            -(each.counts.calls if each.counts else 0),
+            each.key,
+        ),
+    )
 
 
 def texts_of_tool(tool: _Tool) -> tuple[str, ...]:

@@ -468,6 +468,22 @@ async def test_a_tool_is_tried_with_its_arguments_checked() -> None:
         assert tools.schema["required"] == ["a"]
 
 
+async def test_a_tool_can_be_tried_again_whatever_else_has_its_name() -> None:
+    async with open_shop(acts=True) as (_, observatory):
+        for number in range(5):
+            assert bus.listener is not None
+            bus.listener(events.CallStarted(number + 10**9, "client", "rival", "client", "tools/call", "add"))
+            bus.listener(
+                events.CallEnded(number + 10**9, "client", "rival", "client", "tools/call", "result", 0.1, "add")
+            )
+        for program in ("shop", ""):
+            for _ in range(2):
+                tools = await look(observatory, "tools", tool="add", program=program)
+                assert tools.can_try
+                assert tools.schema["required"] == ["a"]
+                assert (await observatory.try_tool("shop", "add", {"a": 1})).is_done
+
+
 async def test_a_captured_request_is_sent_again() -> None:
     async with open_shop(acts=True, capture=True) as (company, observatory):
         body = msgspec.json.encode(
