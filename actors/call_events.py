@@ -56,7 +56,7 @@ class ObservedCall:
         "_is_known",
         "_is_method_known",
         "_is_over",
-        "_node",
+        "_loop",
         "_queued",
         "_waits",
         "isolation",
@@ -82,11 +82,11 @@ class ObservedCall:
         creator: int = 0,
     ) -> None:
         """It begins now, and the listener is told; `began_at` is an earlier moment on the node's clock, `session` an id as it may be shown."""
-        self._node = node
+        self._loop = node.loop
         name, self._is_known, self._is_method_known = _subject(services, method, params)
         method = method[:_LONGEST_NAME]
         self.revision = revision
-        self._began_at = node.now() if began_at is None else began_at
+        self._began_at = node.loop.time() if began_at is None else began_at
         self._queued = 0.0
         self._waits = False
         self._is_over = False
@@ -96,7 +96,7 @@ class ObservedCall:
         listener = bus.listener
         self.number = 0 if listener is None else next_call()
         """The number in its events; 0 where there is no listener for them."""
-        principal, kind = _principal(peer)
+        principal, kind = ("", "anonymous") if peer.principal is None else _named(peer.principal)
         http_trace, http_version = (None, "") if carried is None else carried
         meta = params.get("_meta")
         self.started = started = CallStarted(
@@ -133,7 +133,7 @@ class ObservedCall:
         self.isolation = isolation
         if self._waits:
             self._waits = False
-            self._queued = self._node.now() - self._began_at
+            self._queued = self._loop.time() - self._began_at
         if bus.detail_listener is not None:
             self.step("worker", isolation)
 
@@ -173,7 +173,7 @@ class ObservedCall:
         self._is_over = True
         if self._blame is not None and outcome in _FAILURES:
             outcome = self._blame
-        seconds = self._node.now() - self._began_at
+        seconds = self._loop.time() - self._began_at
         started = self.started
         code, message = (None, "") if error is None else (error.code, error.message)
         ended = CallEnded(
