@@ -258,7 +258,7 @@ COMMANDS: Final[Sequence[CliCommand | CommandGroup]] = (
     ),
     CliCommand(
         "park",
-        "Stop a server of a running host until it is asked for; the host must allow acts",
+        "Stop a server of a running host until it is retried; the host must allow acts",
         "greenroom.cli.program_commands:park",
         CommandArgument("target", "the server's name in the host"),
         PROGRAM,
