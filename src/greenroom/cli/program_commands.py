@@ -226,20 +226,26 @@ def wire(*, which: str | None, server: str | None, json: bool) -> None:
     with InspectConnection(chosen_socket(which)) as program:
         last, is_first = 0, True
         while True:
-            view = program.view("wire", program=server or "")
-            assert isinstance(view, WireView)
-            if is_first:
-                for note in view.notes:
-                    echo(visible(note), error=True)
-            frames = sorted((each for group in view.groups for each in group.frames), key=lambda each: each.number)
+            view, frames = frames_after(program, server or "", last)
+            for note in view.notes if is_first else ():
+                echo(visible(note), error=True)
             for frame in frames:
-                if frame.number > last:
-                    last, is_first = frame.number, False
-                    echo(
-                        visible_text.escaped_in_json(msgspec.json.encode(frame).decode()) if json else frame_text(frame)
-                    )
+                last = frame.number
+                echo(visible_text.escaped_in_json(msgspec.json.encode(frame).decode()) if json else frame_text(frame))
             is_first = False
             time.sleep(max(0.2, view.refresh))
+
+
+def frames_after(program: InspectConnection, server: str, last: int) -> tuple[WireView, list[FrameRow]]:
+    """The messages of a server, or of all, that came after the one with the number `last`, the oldest first; and the view's first page."""
+    pages: list[WireView] = []
+    # All pages: the reply to a request of long ago is in that one's group, which may be on the last.
+    while not pages or len(pages) < pages[0].pages:
+        view = program.view("wire", program=server, page=len(pages))
+        assert isinstance(view, WireView)
+        pages.append(view)
+    found = {each.number: each for page in pages for group in page.groups for each in group.frames}
+    return pages[0], [found[number] for number in sorted(found) if number > last]
 
 
 def frame_text(frame: FrameRow) -> str:

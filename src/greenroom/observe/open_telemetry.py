@@ -121,8 +121,8 @@ class _CallKind(NamedTuple):
 class OpenTelemetry:
     """Traces and measures the calls of this program, from `install` to `uninstall`, or in a `with` block.
 
-    Without providers and a propagator, the program's own are used: those that `opentelemetry.trace.set_tracer_provider` and its siblings have set, before or
-    after. `resource_uri_in_names` puts the URIs of resources into the names of spans; use it where there are few.
+    Without providers and a propagator, the program's own are used: the providers that `opentelemetry.trace.set_tracer_provider` and its sibling set, before or
+    after, and the propagator that is set now. `resource_uri_in_names` puts the URIs of resources into the names of spans; use it where there are few.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from tests.greenroom.cli.test_inspect_requests import ended, started
@@ -15,7 +15,8 @@ from greenroom.cli import program_commands
 from greenroom.cli.command_table import COMMANDS
 from greenroom.cli.exit_codes import UsageError
 from greenroom.cli.inspect_connection import InspectConnection, ProgramGone, ProgramRefused
-from greenroom.cli.program_commands import call_text, duration, event_text, frame_text
+from greenroom.cli.program_commands import call_text, duration, event_text, frame_text, frames_after
+from greenroom.event_types import FramePassed
 from greenroom.inspect_protocol import EVENT_GROUPS
 from greenroom.inspect_socket import inspectable
 from greenroom.observe import view_rows as rows
@@ -61,6 +62,28 @@ async def test_status_prints_a_fresh_link_to_the_page(typed: Type) -> None:
     assert (without.code, "start it with --admin" in without.err) == (1, True)
     assert len(links) == 2
     assert all(each.startswith("http://127.0.0.1:") and "/observe/?" in each for each in links)
+
+
+async def test_messages_are_followed_on_all_pages_each_once_and_in_order() -> None:
+    def passed(direction: Literal["in", "out"], body: bytes) -> None:
+        assert bus.detail_listener is not None
+        event = FramePassed(side="server", program="shop", direction=direction, transport="http", body=body)
+        bus.detail_listener(event)
+
+    async with inspectable("shop") as path:
+        with await asyncio.to_thread(InspectConnection, path) as program:
+            _, before = await asyncio.to_thread(frames_after, program, "", 0)  # from now on they are kept
+            for number in range(250):
+                passed("in", b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % number)
+            passed("out", b'{"jsonrpc":"2.0","id":0,"result":{}}')
+            _, found = await asyncio.to_thread(frames_after, program, "shop", 0)
+            _, last = await asyncio.to_thread(frames_after, program, "shop", found[-2].number)
+    assert before == []
+    assert [(each.request, each.kind) for each in found] == [
+        *((str(number), "request") for number in range(250)),
+        ("0", "result"),
+    ]
+    assert [each.kind for each in last] == ["result"]
 
 
 def test_the_help_names_the_groups_of_events() -> None:
