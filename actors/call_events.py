@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 2048
 """Characters of a method, a name or a URI in an event: a peer may send megabytes."""
 _LONGEST_ID: Final = 128
+_ANONYMOUS: Final[tuple[str, PrincipalKind]] = ("", "anonymous")
 _FAILURES: Final = frozenset({"tool_error", "error"})
 
 
@@ -96,7 +97,7 @@ class ObservedCall:
         listener = bus.listener
         self.number = 0 if listener is None else next_call()
         """The number in its events; 0 where there is no listener for them."""
-        principal, kind = ("", "anonymous") if peer.principal is None else _named(peer.principal)
+        principal, kind = _ANONYMOUS if peer.principal is None else _named(peer.principal)
         http_trace, http_version = (None, "") if carried is None else carried
         meta = params.get("_meta")
         self.started = started = CallStarted(
@@ -450,4 +451,4 @@ def _named(principal: Hashable) -> tuple[str, PrincipalKind]:
 
 
 def _principal(peer: Peer) -> tuple[str, PrincipalKind]:
-    return ("", "anonymous") if peer.principal is None else _named(peer.principal)
+    return _ANONYMOUS if peer.principal is None else _named(peer.principal)
