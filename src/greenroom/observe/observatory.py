@@ -401,8 +401,8 @@ class Observatory:
         pid = event_views.shown(query.pid)
         if process is None:
             with self.record.lock:
-                groups = list(self.record.crashes.values())
-            found = [each for group in groups for each in group.latest if each[1].pid == query.pid]
+                groups = self.record.crashes.values()
+                found = [each for group in groups for each in group.latest if each[1].pid == query.pid]
             return ProcessView(
                 **self._head(), pid=pid, crashes=[event_views.crash_row(at, event) for at, event in found]
             )
@@ -445,11 +445,12 @@ class Observatory:
             lambda each: (each.kind, each.reason, each.latest[0][1].label),
             lambda each: event_views.crash_group(each, now),
         )
-        chosen = [each for each in groups if each.group == query.crash and query.crash]
+        with record.lock:
+            chosen = [each for group in groups if group.group == query.crash and query.crash for each in group.latest]
         return CrashesView(
             **self._page(page, query),
             groups=page.rows,
-            crashes=[event_views.crash_row(at, event) for group in chosen for at, event in group.latest],
+            crashes=[event_views.crash_row(at, event) for at, event in chosen],
             gave_up=[event_views.notice(number, at, event) for number, at, event in gave_up],
         )
 
