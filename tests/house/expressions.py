@@ -353,11 +353,11 @@ _SHOWN_TEXT: Final = "a text is cut to 2,000 letters before, and a run of letter
 BOUNDED: Final[dict[tuple[str, str], str]] = {
     (
         "src/greenroom/observe/secret_masks.py",
-        r"""(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{1,60}+)[\"']?[:=][ \t]?[\"']?""",
+        r"""(?<![A-Za-z0-9_.-])(?:(--[A-Za-z0-9_.-]{1,58}+)[ \t]|([A-Za-z0-9_.-]{1,60}+)[\"']?[:=][ \t]?)[\"']?""",
     ): _SHOWN_TEXT,
     (
         "src/greenroom/observe/secret_masks.py",
-        "(?i:(?<![a-z0-9])(?:bearer|basic|dpop)[ \\t]++)[A-Za-z0-9._~+/=-]{8,}+|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\\.[A-Za-z0-9_-]++){1,4}+|(?<![A-Za-z0-9_-])(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|xox[abprs]|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{12,}+|(?<![A-Za-z0-9_-])(?:AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}+|(?<=://)[^/\\s:@]{1,200}+:[^/\\s@]{1,200}+(?=@)",
+        "(?i:(?<![a-z0-9])(?:bearer|basic|dpop)[ \\t]++)[A-Za-z0-9._~+/=-]{8,}+|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\\.[A-Za-z0-9_-]++){1,4}+|(?<![A-Za-z0-9_-])(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|xox[abprs]|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{12,}+|(?<![A-Za-z0-9_-])(?:AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}+|(?<=://)[^/\\s:@\\\"'<>,]{0,200}+:[^/\\s\\\"'<>,]{1,200}(?=@)|(?<=://)[^/\\s:@\\\"'<>,]{16,200}+(?=@)|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\\s\\\\-]*+",
     ): _SHOWN_TEXT,
     (
         "src/greenroom/observe/secret_masks.py",

@@ -458,7 +458,10 @@ def _collection_text(value: Any, depth: int) -> str:
             for key, each in islice(value.items(), _MOST_PARTS)
         ]
     else:
-        parts = [value_text("", each, 1) for each in islice(value, _MOST_PARTS)]
+        parts, name = [], ""
+        for each in islice(value, _MOST_PARTS):
+            parts.append(value_text(name, each, 1))
+            name = each if type(each) is str and each.startswith("-") else ""  # the words of a command
     more = f", … {len(value)} in all" if len(value) > _MOST_PARTS else ""
     return f"{opening}{', '.join(parts)}{more}{closing}"
 

@@ -40,6 +40,14 @@ _SECRET_PARTS: Final = (
     "apikey",
     "privatekey",
     "accesskey",
+    "encryptionkey",
+    "signingkey",
+    "sshkey",
+    "verifier",
+    "passcode",
+    "connectionstring",
+    "sessionid",
+    "csrf",
     "signature",
     "assertion",
     "bearer",
@@ -48,6 +56,8 @@ _SECRET_PARTS: Final = (
 )
 _SECRET_NAMES: Final = frozenset({"auth", "pin", "key", "jwt", "sid", "ssn", "requeststate", "state", "code", "nonce"})
 """Names that are secrets as a whole, and no part of other names: `state` and `code` are those of a sign-in."""
+_SECRET_WORDS: Final = frozenset({"pass", "pwd", "pat", "cred", "creds"})
+"""Words of names, as in `DB_PASS`."""
 _NO_SECRETS: Final = frozenset(
     {"progresstoken", "maxtokens", "totaltokens", "inputtokens", "outputtokens", "tokencount"}
 )
@@ -60,19 +70,22 @@ _CREDENTIALS: Final = re.compile(
     r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]++){1,4}+"  # signed and encrypted tokens
     r"|(?<![A-Za-z0-9_-])(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|xox[abprs]|glpat|hf|npm|pypi)[-_][A-Za-z0-9_-]{12,}+"
     r"|(?<![A-Za-z0-9_-])(?:AKIA|ASIA|AIza)[A-Za-z0-9_-]{12,}+"  # keys of well-known services, as those above
-    r"|(?<=://)[^/\s:@]{1,200}+:[^/\s@]{1,200}+(?=@)"  # a name and a password in a URL
+    r"|(?<=://)[^/\s:@\"'<>,]{0,200}+:[^/\s\"'<>,]{1,200}(?=@)"  # a name and a password in a URL, or a password alone
+    r"|(?<=://)[^/\s:@\"'<>,]{16,200}+(?=@)"  # a token there
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[A-Za-z0-9+/=\s\\-]*+"
 )
 _PARAMETER: Final = re.compile(r"(?<=[?&#;])([A-Za-z0-9_.\[\]-]{1,60}+=)([^&\s#\"'<>]++)")
 """A parameter of a URL."""
-_NAMED: Final = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{1,60}+)[\"']?[:=][ \t]?[\"']?")
+_NAMED: Final = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?:(--[A-Za-z0-9_.-]{1,58}+)[ \t]|([A-Za-z0-9_.-]{1,60}+)[\"']?[:=][ \t]?)[\"']?"
+)
 _VALUE: Final = re.compile(r"(?i:(?:basic|bearer|digest|token|apikey)[ \t])?[^\s\"'<>]{6,}+")
 """A name and its value in a text, as logs, errors and environments have them. A shorter value is more often a word of a sentence."""
 
 
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is hidden."""
-    plain = _plain(name)
-    return plain in _SECRET_NAMES or _has_secret_part(plain)
+    return _plain(name) in _SECRET_NAMES or _is_named_secret(name)
 
 
 def _plain(name: str) -> str:
@@ -81,8 +94,13 @@ def _plain(name: str) -> str:
     )
 
 
-def _has_secret_part(plain: str) -> bool:
-    return plain not in _NO_SECRETS and any(part in plain for part in _SECRET_PARTS)
+def _is_named_secret(name: str) -> bool:
+    plain = _plain(name)
+    if plain in _NO_SECRETS:
+        return False
+    return any(part in plain for part in _SECRET_PARTS) or not _SECRET_WORDS.isdisjoint(
+        name[:_LONGEST_NAME].lower().replace("-", "_").split("_")
+    )
 
 
 def _without_named(text: str) -> str:
@@ -90,7 +108,7 @@ def _without_named(text: str) -> str:
     shown: list[str] = []
     end = 0
     for name in _NAMED.finditer(text):
-        if name.start() >= end and _has_secret_part(_plain(name[1])) and (value := _VALUE.match(text, name.end())):
+        if name.start() >= end and _is_named_secret(name[1] or name[2]) and (value := _VALUE.match(text, name.end())):
             shown += text[end : name.end()], HIDDEN
             end = value.end()
     return "".join((*shown, text[end:]))

@@ -61,6 +61,7 @@ class Clerk(GenServer):
     def __init__(self) -> None:
         self.password = "hunter2"
         self.desk = {"api_key": "hunter2", "name": "front"}
+        self.words = ["serve", "--api-key", "hunter2", "--port", "80"]
         self.orders = ORDERS
         self.note = "\x1b[2J\u202e" + "n" * 5_000
         self.odd = Untouchable()
@@ -231,6 +232,7 @@ async def test_a_process_is_shown_without_its_secrets_and_without_running_its_co
         assert (view.names, view.row.mailbox, view.row.activity) == (["front desk"], 2, "working")
         fields = {each.name: each.value for each in view.state}
         assert fields["password"] == "<hidden>"
+        assert fields["words"] == "['serve', '--api-key', <hidden>, '--port', '80']"
         assert fields["desk"] == "{'api_key': <hidden>, 'name': 'front'}"
         assert fields["orders"].endswith("… 1000000 in all]")
         assert fields["odd"] == "<Untouchable>"

@@ -44,6 +44,10 @@ JSON = st.recursive(
         "pin",
         "otp",
         "DPoP-Signature",
+        "DB_PASS",
+        "ENCRYPTION_KEY",
+        "mcp-session-id",
+        "code_verifier",
     ],
 )
 def test_a_value_with_the_name_of_a_secret_is_hidden(name: str) -> None:
@@ -70,6 +74,12 @@ def test_the_code_of_an_error_is_shown_and_the_code_of_a_sign_in_is_hidden() -> 
         f"Authorization: Bearer {SECRET}",
         f"basic {SECRET}==",
         f"https://user:{SECRET}@example.org/",
+        f"redis://:{SECRET}@example.org/0",
+        f"postgres://user:p@{SECRET}@example.org/",
+        f"https://{SECRET}@example.org/",
+        f"-----BEGIN RSA PRIVATE KEY-----\\nMII{SECRET}\\n-----END RSA PRIVATE KEY-----",
+        f"run --api-key {SECRET} now",
+        f"DB_PASS={SECRET}",
         f"https://example.org/cb?code={SECRET}&state=1",
         f"https://example.org/#access_token={SECRET}",
         f"the key is sk-proj-{SECRET}",
@@ -91,6 +101,9 @@ def test_credentials_in_a_text_are_hidden(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        'see http://127.0.0.1:80","mail":"a@b',
+        "passengers: twenty of them",
+        "git clone ssh://git@example.org/a",
         "sun in Oslo",
         "https://example.org/a?page=2",
         "risk-free",
