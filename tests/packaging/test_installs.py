@@ -94,9 +94,16 @@ def test_the_wheel_holds_every_module_once_and_nothing_else(
         f"greenroom/{path.relative_to(source).as_posix()}" for room in ROOMS for path in (source / room).rglob("*.py")
     }
     modules |= {path.relative_to(source / "src").as_posix() for path in (source / "src").rglob("*.py")}
+    pages = source / "src/greenroom/observe"
+    data = {
+        path.relative_to(source / "src").as_posix()
+        for folder in ("static", "templates")
+        for path in (pages / folder).rglob("*")
+        if path.is_file()
+    }
     inside = [name for name in names if ".dist-info/" not in name]
     assert len(set(names)) == len(names)
-    assert set(inside) == {*modules, "greenroom/py.typed"}
+    assert set(inside) == {*modules, *data, "greenroom/py.typed"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
     empty.pip(str(wheel))

@@ -403,4 +403,6 @@ def _kind_row(name: str, process: Process | None) -> FaultKindRow:
     kind = kind_of(name)
     text = (kind.apply.__doc__ or "").strip().partition("\n")[0].replace("`", "")
     why_not = None if process is None else kind.needs(process)
-    return FaultKindRow(kind=name, text=text, why_not="" if why_not is None else shown(why_not))
+    return FaultKindRow(
+        kind=name, text=text or "A kind of this program's own.", why_not="" if why_not is None else shown(why_not)
+    )
