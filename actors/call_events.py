@@ -99,7 +99,7 @@ class ObservedCall:
         """The number in its events; 0 where there is no listener for them."""
         principal, kind = _ANONYMOUS if peer.principal is None else _named(peer.principal)
         http_trace, http_version = (None, "") if carried is None else carried
-        meta = params.get("_meta")
+        meta: Any = params.get("_meta")
         self.started = started = CallStarted(
             self.number,
             "server",
@@ -117,7 +117,7 @@ class ObservedCall:
             http_version,
             task,
             creator,
-            trace_context(meta) if type(meta) is dict else None,
+            trace_context(meta) if meta.__class__ is dict else None,
             http_trace,
         )
         if listener is not None:

@@ -91,6 +91,9 @@ def _own_state_folder(state_folders: Path, monkeypatch: pytest.MonkeyPatch) -> N
     verdicts = sys.modules.get("greenroom.actors.client.era_verdicts")
     if verdicts is not None:
         verdicts.PROCESS_VERDICTS.clear()
+    loading = sys.modules.get("greenroom.actors.pools.handler_spec")
+    if loading is not None:
+        loading._loader.is_worker = False  # a pool whose workers run in the test's process said otherwise
 
 
 @pytest.fixture(scope="session")

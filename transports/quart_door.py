@@ -7,18 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quart import (
-    Blueprint,
-    Quart,
-    Response,
-    abort,
-    make_response,
-    redirect,
-    render_template,
-    request,
-    send_from_directory,
-    url_for,
-)
+from quart import Blueprint, Quart, Response, abort, make_response, redirect, render_template, request, url_for
 
 if TYPE_CHECKING:
     from .http_config import HttpConfig
@@ -35,7 +24,6 @@ __all__ = [
     "redirect",
     "render_template",
     "request",
-    "send_from_directory",
     "url_for",
 ]
 

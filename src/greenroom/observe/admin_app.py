@@ -122,7 +122,8 @@ class AdminApp:
         self._access.enter(found)
         if request.method in SAFE_METHODS:
             return None
-        token = request.headers.get(CSRF_HEADER) or (await request.form).get(CSRF_FIELD)
+        form: Any = await cast("Any", request).form
+        token: str | None = request.headers.get(CSRF_HEADER) or form.get(CSRF_FIELD)
         return None if is_csrf_token(found, token) else _refuse(403, "The token of this session is missing or wrong")
 
     def _viewer(self) -> Viewer | None:
@@ -189,7 +190,8 @@ class AdminApp:
         """Take the credential of a form, for browsers that can send no header: `Admin.auth` decides about it as about any other."""
         if self._gate is None:
             return _refuse(404, "Viewers come with the link that the program prints", is_logged=False)
-        credential = (await request.form).get("credential", "").strip()
+        form: Any = await cast("Any", request).form
+        credential: str = form.get("credential", "").strip()
         name = self._gate.headers[0]  # the provider's own header comes first
         shown = {name: f"Bearer {credential}" if name == "authorization" else credential}
         found = await self._authenticate({**_headers(), **shown})
@@ -273,7 +275,8 @@ def _headers() -> dict[str, str]:
 
 
 def _address() -> str:
-    client = request.scope.get("client")
+    scope: Any = request.scope
+    client = scope.get("client")
     return f"{client[0]}:{client[1]}" if client else ""
 
 

@@ -458,7 +458,8 @@ def _collection_text(value: Any, depth: int) -> str:
             for key, each in islice(value.items(), _MOST_PARTS)
         ]
     else:
-        parts, name = [], ""
+        name = ""
+        parts = list[str]()
         for each in islice(value, _MOST_PARTS):
             parts.append(value_text(name, each, 1))
             name = each if type(each) is str and each.startswith("-") else ""  # the words of a command

@@ -65,8 +65,8 @@ def named_view(view: V, worker: str) -> V:
     """The view with the worker's name in each row that has a place for it."""
     changes: dict[str, Any] = {}
     for field in view.__struct_fields__:
-        value = getattr(view, field)
-        if isinstance(value, list) and field not in ("workers", "notes"):
+        value: Any = getattr(view, field)
+        if value.__class__ is list and field not in ("workers", "notes"):
             changes[field] = [_row_of(each, worker) for each in value]
     return msgspec.structs.replace(view, **changes)
 
@@ -76,8 +76,8 @@ def _row_of(row: Any, worker: str) -> Any:
         return row
     inner = {
         field: [_row_of(each, worker) for each in value]
-        for field in row.__struct_fields__
-        if isinstance(value := getattr(row, field), list)
+        for field, value in msgspec.structs.asdict(row).items()
+        if value.__class__ is list
     }
     return msgspec.structs.replace(row, worker=worker, **inner)
 
@@ -91,8 +91,11 @@ def _merged(field: str, values: Sequence[Any]) -> Any:
     if isinstance(first, Spread):
         return merged_spread(values)
     if field in ("outcomes", "counts"):
-        return dict(sum((Counter(each) for each in values), Counter[str]()))
-    if isinstance(first, list):
+        added = Counter[str]()
+        for each in values:
+            added.update(each)
+        return dict(added)
+    if first.__class__ is list:
         return _merged_lists(field, values)
     return next((each for each in values if each is not None and each != ""), first)
 

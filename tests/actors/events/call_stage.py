@@ -30,7 +30,7 @@ POOL = Pool(size=1, queue=0, warm=1)
 
 def make_server(**limits: Any) -> Server:
     """A server with a tool for each ending."""
-    bounds = {"max_in_flight": 2, "max_exchanges": 1, "max_tasks": 1, **limits}
+    bounds: dict[str, Any] = {"max_in_flight": 2, "max_exchanges": 1, "max_tasks": 1, **limits}
     settings = Settings(call_timeout=3.0, cancel_grace=0.5, **bounds)
     server = Server("stage", settings=settings)
 

@@ -81,7 +81,11 @@ class StormClient:
     async def in_session(self) -> None:
         """Calls in a session of its own, as tasks too, some of them cancelled."""
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
-        answers = {"elicitation/create": lambda _: {"action": "decline"}}
+
+        def decline(_: Any) -> dict[str, Any]:
+            return {"action": "decline"}
+
+        answers = {"elicitation/create": decline}
         async with WireProbe(self.stage.company, capabilities=capabilities, answers=answers) as probe:
             for _ in range(3):
                 params: dict[str, Any] = {"name": self.numbers.choice(TOOLS), "arguments": {}}

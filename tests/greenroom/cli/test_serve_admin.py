@@ -67,7 +67,12 @@ def test_the_link_is_on_stderr_and_the_program_is_ready_until_it_stops(
     assert get(link[1], "/observe/", cookie=headers["set-cookie"].partition(";")[0])[0] == 200
 
     connection = http.client.HTTPConnection(place, timeout=60)
-    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "rest", "arguments": {}}}
+    call: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "rest", "arguments": {}},
+    }
     connection.request("POST", "/mcp", json.dumps(call), BOTH)
     while "begun" not in served.line():
         pass

@@ -157,13 +157,11 @@ async def test_every_answer_has_the_headers_that_a_browser_obeys() -> None:
 async def test_guessers_are_slowed_down_and_do_not_lock_the_user_out() -> None:
     async with running_admin() as admin:
         client = await admin.client()
-        told: list[int] = []
-        for guess in range(30):
-            response = await client.ask("GET", f"/observe/?token=guess{guess}", host="127.0.0.1")
-            told.append(response.status)
+        responses = [await client.ask("GET", f"/observe/?token=guess{guess}", host="127.0.0.1") for guess in range(30)]
+        told = [response.status for response in responses]
         assert told[:20] == [401] * 20
         assert set(told[20:]) == {429}
-        assert int(response.headers["retry-after"]) > 0
+        assert int(responses[-1].headers["retry-after"]) > 0
         assert (await admin.ask("GET", admin.link)).status == 303
 
 

@@ -36,6 +36,7 @@ def call(number: int, name: str = "add", *, side: events.Side = "server", **fiel
 
 def end(begun: events.CallStarted, outcome: events.Outcome = "result", **fields: Any) -> events.CallEnded:
     """Its end."""
+    rest: dict[str, Any] = {"seconds": 0.1, **fields}
     return events.CallEnded(
         call=begun.call,
         side=begun.side,
@@ -44,7 +45,7 @@ def end(begun: events.CallStarted, outcome: events.Outcome = "result", **fields:
         method=begun.method,
         name=begun.name,
         outcome=outcome,
-        **{"seconds": 0.1, **fields},
+        **rest,
     )
 
 
@@ -165,16 +166,17 @@ def test_crashes_are_grouped_by_kind_and_reason_without_what_varies() -> None:
 
 def size_of(value: Any, seen: set[int]) -> int:
     """The bytes of a value with all that it holds."""
-    if id(value) in seen or isinstance(value, type) or callable(value):
+    kind: Any = value.__class__
+    if id(value) in seen or issubclass(kind, type) or callable(value):
         return 0
     seen.add(id(value))
     size = sys.getsizeof(value)
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         return size + sum(size_of(key, seen) + size_of(each, seen) for key, each in value.items())
-    if isinstance(value, list | tuple | set | frozenset) or type(value).__name__ in ("deque", "OrderedDict"):
+    if issubclass(kind, list | tuple | set | frozenset) or kind.__name__ in ("deque", "OrderedDict"):
         return size + sum(size_of(each, seen) for each in value)
     names = [
-        *getattr(type(value), "__slots__", ()),
+        *getattr(kind, "__slots__", ()),
         *getattr(value, "__dict__", {}),
         *getattr(value, "__struct_fields__", ()),
     ]

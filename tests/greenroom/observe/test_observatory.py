@@ -91,6 +91,7 @@ async def look(observatory: Observatory, name: str, **query: Any) -> Any:
 
 async def until_calls(observatory: Observatory, count: int) -> list[Any]:
     """The calls of the server, when so many are worked on."""
+    view: Any = None
     for _ in range(50):
         view = await look(observatory, "calls")
         found = [row for row in view.rows if row.side == "server" and row.pid]
