@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import threading
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -26,6 +27,8 @@ _SAFELY: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Not in other programs, no link, and without waiting for the reader of a FIFO."""
 _LONGEST: Final = 256
 """Characters of each text: a peer chooses names and ids."""
+_LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks at whether the path is still that of the open file."""
 _TRACE_PARTS: Final = 4
 """Of a `traceparent`: version, trace, span and flags."""
 
@@ -42,12 +45,17 @@ class AuditLog:
     """Writes a line for each call, from `install` to `uninstall`, or in a `with` block.
 
     The lines go to a file that only its owner can read, which is made or appended to; without a `path` they are records of the logger `greenroom.audit`, at INFO.
-    Several processes may have the same file.
+    Several processes may have the same file, and it may be renamed or deleted meanwhile, as by logrotate: further lines go to a new one, within a second.
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
         self._path = path
         self._file: int | None = None
+        self._identity: tuple[int, int] | None = None
+        """The device and the inode of the open file."""
+        self._looks_at = 0.0
+        self._is_misplaced = False
+        """Whether the lines go to a renamed file, since none could be opened in its place."""
         self._open: dict[int, _Origin] = {}
         self._lost = 0
         self._is_torn = False
@@ -60,7 +68,7 @@ class AuditLog:
         """Begin. Raises `ConfigError` for a file that others can read, or that is no file, and `OSError` for one that cannot be written."""
         if self._unsubscribe is None:
             if self._path is not None:
-                self._file = _open_private(self._path)
+                self._open_path(self._path)
             self._unsubscribe = bus.subscribe(self._on_event)
         return self
 
@@ -100,6 +108,7 @@ class AuditLog:
             data["lost_before"] = self._lost
         line = f"{json.dumps(data)}\n".encode()
         with self._lock:
+            self._follow(self._path)
             left = b"\n" + line if self._is_torn else line
             try:
                 while left and self._file is not None:
@@ -112,6 +121,39 @@ class AuditLog:
                 self._lost += 1
             else:
                 self._lost = 0
+
+    def _follow(self, path: str | Path) -> None:
+        """Open the file anew where the path is not that of the open one any more: a rotation of logs has renamed it."""
+        now = time.monotonic()
+        if self._file is None or now < self._looks_at:
+            return
+        self._looks_at = now + _LOOK_INTERVAL
+        try:
+            if _identity_at(path) != self._identity:
+                old = self._file
+                self._open_path(path)
+                os.close(old)
+        except (OSError, ConfigError) as error:
+            if not self._is_misplaced:
+                self._is_misplaced = True
+                log.error(
+                    "%s was renamed and cannot be opened again, so lines still go to the old file: %s", path, error
+                )  # noqa: TRY400 - as above
+
+    def _open_path(self, path: str | Path) -> None:
+        file = _open_private(path)
+        found = os.fstat(file)
+        self._file, self._identity = file, (found.st_dev, found.st_ino)
+        self._looks_at = time.monotonic() + _LOOK_INTERVAL
+        self._is_torn = self._is_misplaced = False
+
+
+def _identity_at(path: str | Path) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _line_of(ended: CallEnded, origin: _Origin, trace: tuple[str, str] | None) -> dict[str, Any]:

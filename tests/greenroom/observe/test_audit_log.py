@@ -9,6 +9,7 @@ import resource
 import stat
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,36 @@ def test_a_line_that_a_full_disk_takes_in_part_spoils_no_other(tmp_path: Path) -
     first, part, last = path.read_text().splitlines()
     assert part == first[:10]
     assert (json.loads(last)["event"], json.loads(last)["lost_before"]) == ("audit", 2)
+
+
+def test_lines_go_to_a_new_file_after_a_rotation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, old, older = tmp_path / "audit", tmp_path / "audit.1", tmp_path / "audit.2"
+    looks: list[float] = [0.0]
+    monkeypatch.setattr("greenroom.observe.audit_log.time", SimpleNamespace(monotonic=lambda: looks[0]))
+    with AuditLog(path):
+        emit(1)
+        path.rename(older)
+        emit(2)  # no look at the path in the same second
+        looks[0] += 1
+        emit(3)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        path.rename(old)
+        path.touch(0o644)  # as with `create 0644`: a line must not get into a file that others can read
+        for call in (4, 5):
+            looks[0] += 1
+            emit(call, name=f"{call}")
+        assert path.read_bytes() == b""
+        path.chmod(0o600)
+        looks[0] += 1
+        emit(6)
+        path.unlink()
+        looks[0] += 1
+        emit(7)
+    assert [len(lines_of(each)) for each in (older, old, path)] == [2, 3, 1]
+    (told,) = [each.message for each in caplog.records if each.name == "greenroom.audit"]
+    assert f"chmod 600 {path}" in told
 
 
 @settings(max_examples=examples(100))
