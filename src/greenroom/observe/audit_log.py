@@ -136,9 +136,7 @@ class AuditLog:
         except (OSError, ConfigError) as error:
             if not self._is_misplaced:
                 self._is_misplaced = True
-                log.error(
-                    "%s was renamed and cannot be opened again, so lines still go to the old file: %s", path, error
-                )  # noqa: TRY400 - as above
+                log.error("%s cannot be opened again, and the old file takes all lines: %s", path, error)  # noqa: TRY400 - as above
 
     def _open_path(self, path: str | Path) -> None:
         file = _open_private(path)

@@ -381,7 +381,7 @@ def watched_by(process: Process) -> list[ProcessRef]:
 
 
 def mailbox_of(process: Process) -> list[MailboxLine]:
-    """The first messages that wait. Their arguments are shown by kind and size."""
+    """The first messages that wait: methods by name, and what they carry by kind and size alone."""
     return [MailboxLine(text=message_text(entry)) for entry in islice(process.mailbox or (), _MOST_MESSAGES)]
 
 
@@ -389,9 +389,18 @@ def message_text(entry: Sequence[Any]) -> str:
     """A message that waits, in one line."""
     kind = KINDS_OF_MESSAGES.get(entry[0], "message")
     if kind in ("call", "cast") and len(entry) > 2 and callable(entry[1]):  # noqa: PLR2004 - method, arguments, …
-        arguments = [value_text("", each) for each in islice(entry[2], _MOST_PARTS)]
+        arguments = [shape_text(each) for each in islice(entry[2], _MOST_PARTS)]
         return f"{kind} {visible(getattr(entry[1], '__name__', '…'), _LONGEST)}({', '.join(arguments)})"
-    return f"{kind} {value_text('', entry[1] if len(entry) > 1 else None)}"
+    return f"{kind} {shape_text(entry[1] if len(entry) > 1 else None)}"
+
+
+def shape_text(value: Any) -> str:
+    """A value by its kind and size alone. A message has no names beside its values, so that a secret in it could not be told from other texts."""
+    kind = cast("Any", type(value))
+    if value is None or kind is bool or kind is Pid:
+        return str(value)
+    size = f" of {len(value)}" if kind in _SIZED else ""
+    return f"<{visible(kind.__qualname__, _LONGEST)}{size}>"
 
 
 KINDS_OF_MESSAGES: Final = {
@@ -467,6 +476,7 @@ def _collection_text(value: Any, depth: int) -> str:
     return f"{opening}{', '.join(parts)}{more}{closing}"
 
 
+_SIZED: Final = (str, bytes, bytearray, list, tuple, set, frozenset, dict)
 _BRACKETS: Final[dict[Any, tuple[str, str]]] = {list: ("[", "]"), tuple: ("(", ")")}
 
 

@@ -225,7 +225,7 @@ async def test_a_process_is_shown_without_its_secrets_and_without_running_its_co
     waiting = asyncio.ensure_future(clerk.call(Clerk.wait_for_customer, "hunter2"))
     await asyncio.sleep(0)
     clerk.cast(Clerk.work, "Bearer hunter2-hunter2", Untouchable(), password="hunter2")
-    clerk.send({"token": "hunter2", "text": "hello"})
+    clerk.send({"note": "swordfish"})
     async with observed(acts=True) as observatory:
         view = await process_view(observatory, clerk.pid)
         assert view.row is not None
@@ -238,11 +238,14 @@ async def test_a_process_is_shown_without_its_secrets_and_without_running_its_co
         assert fields["odd"] == "<Untouchable>"
         assert len(fields["note"]) < 400
         assert "wait_for_customer" in view.stack
-        assert view.mailbox[0].text.startswith("cast work('<hidden>', <Untouchable>")
+        first, second = view.mailbox
+        assert first.text.startswith("cast work(<str of 22>, <Untouchable>")
+        assert second.text == "message <dict of 1>"
         assert view.report == "serving with <hidden>"
         assert view.acts == ["kill"]
         text = repr(view)
         assert "hunter2" not in text
+        assert "swordfish" not in text
         assert "\x1b" not in text
         assert "\u202e" not in text
     waiting.cancel()
