@@ -22,7 +22,7 @@ from greenroom.supervision.kernel.process_lookup import shared_task
 from . import process_views, program_views
 from .event_views import shown
 from .secret_masks import masked
-from .view_models import ActOutcome
+from .view_models import LONGEST_TRY, ActOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for an act to have its effect; it goes on after that."""
-_TRY_TIMEOUT: Final = 60.0
 _REPLAYED: Final = frozenset(
     {"tools/call", "tools/list", "prompts/get", "prompts/list", "resources/read", "resources/list", "ping"}
     | {"resources/templates/list", "completion/complete"}
@@ -311,9 +310,9 @@ async def _ask(company: Company, method: str, params: dict[str, Any]) -> dict[st
     from greenroom.client import Client  # noqa: PLC0415 - a server that is only looked at needs no client
     from greenroom.transports.client.memory_route import MemoryRoute  # noqa: PLC0415 - as above
 
-    async with asyncio.timeout(_TRY_TIMEOUT):
+    async with asyncio.timeout(LONGEST_TRY):
         async with Client(MemoryRoute(company, description=company.settings.name)) as client:
-            reply: dict[str, Any] = await client.within(_TRY_TIMEOUT).request(method, params)
+            reply: dict[str, Any] = await client.within(LONGEST_TRY).request(method, params)
             return reply
 
 

@@ -15,7 +15,7 @@ import msgspec
 from greenroom.supervision import ActorError
 
 from .observed_program import ObservedProgram
-from .view_models import VIEW_TYPES, ActOutcome, ViewQuery
+from .view_models import LONGEST_TRY, VIEW_TYPES, ActOutcome, ViewQuery
 from .worker_views import OWN_VIEWS, merged_view, named_view
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _PATIENCE: Final = 1.0
 """Seconds that a worker has to answer."""
-_ACT_PATIENCE: Final = 30.0
-"""Seconds that it has for an act: a tool may be tried."""
+_ACT_PATIENCE: Final = LONGEST_TRY + 5.0
+"""Seconds that it has for an act: as long as the longest, and a while to say how that went."""
 _LARGEST_RECORDING: Final = 4 * 1024 * 1024
 
 

@@ -347,6 +347,9 @@ class FaultsView(View, kw_only=True):
 
 # --- acts
 
+LONGEST_TRY: Final = 60.0
+"""Seconds that a tool which is tried, or a request that is sent again, may take."""
+
 
 class ActOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an act ended, as a sentence for a person."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ import httpx
 import msgspec
 import pytest
 
-from greenroom import SyncClient
+from greenroom import Server, SyncClient
 from greenroom.observe import Admin
 from greenroom.observe.observed_program import ObservedProgram
 from greenroom.observe.observed_workers import ObservedWorkers, ViewAsked, answer_parent
@@ -118,6 +119,33 @@ async def test_a_worker_that_does_not_answer_delays_nothing_and_is_named() -> No
     finally:
         parent.stop()
         worker.stop()
+
+
+@pytest.mark.parametrize(("seconds", "is_done"), [(59, True), (10_000, False)])
+async def test_a_worker_tells_how_a_try_ended_however_long_the_tool_takes(seconds: float, is_done: bool) -> None:
+    server = Server("many")
+
+    @server.tool(timeout=20_000)
+    async def wait(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def ask(name: str, request: bytes, seconds: float) -> bytes:
+        try:
+            async with asyncio.timeout(seconds):
+                return await answer_parent(worker, request)
+        except TimeoutError:
+            raise CallTimeout(seconds) from None
+
+    worker = ObservedProgram(Admin(acts=True), "many")
+    parent = ObservedWorkers(Admin(acts=True), "many", ("worker-1",), ask)
+    async with server.started():
+        worker.start()
+        try:
+            outcome = await parent.act("try", "wait", "ada", worker="worker-1", arguments={"seconds": seconds})
+        finally:
+            worker.stop()
+    assert (outcome.is_done, outcome.worker) == (is_done, "worker-1")
+    assert "not known" not in outcome.text
 
 
 @pytest.mark.parametrize("odd", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode({"type": "other"})])
