@@ -156,7 +156,7 @@ ENDINGS: list[tuple[str, Ending, list[str]]] = [
     ("a refusal by HTTP", answering(HttpError(500)), ["peer_gone"]),
     ("a dead program", silent(lambda _, stage, __: stage.wire.break_off(ProcessDied("p", 3))), ["process_ended"]),
     ("a dead node", silent(lambda _, stage, __: stage.wire.break_off(NodeEnded("was killed"))), ["process_ended"]),
-    ("a dead connection", silent(lambda line, _, __: kill(line.pid)), ["peer_gone"]),  # type: ignore[arg-type,func-returns-value]
+    ("a dead connection", silent(lambda line, _, __: kill(line.pid)), ["peer_gone"]),
     ("a closed client", silent(lambda line, _, __: line.close()), ["peer_gone"]),
     ("a full wire", full_wire, ["refused"]),
     ("no such capability", no_capability, ["refused"]),
