@@ -32,7 +32,7 @@ _WIDEST: Final = 200
 _GOOD_STATES: Final = frozenset({"ready", "running", "idle", "busy", "completed", "closed", "serving", "result"})
 _ODD_STATES: Final = frozenset(
     {"starting", "stopping", "stopped", "restarting", "queued", "working", "asks", "leaving", "draining", "cancelled"}
-    | {"half_open", "input_required", "tool_error"}
+    | {"drained", "half_open", "input_required", "tool_error"}
 )
 
 

@@ -65,6 +65,7 @@ class Acts:
             "cancel": self._cancel,
             "cancel_task": self._cancel_task,
             "drain": self._drain,
+            "undrain": self._undrain,
         }
 
     async def act(self, act: str, target: str, *, principal: str, **query: Any) -> ActOutcome:
@@ -256,6 +257,13 @@ class Acts:
             raise ActRefused("this program cannot be drained")
         drain()
         return "the program says that it is not ready, so that no new calls are sent to it; what runs goes on"
+
+    async def _undrain(self, target: str) -> str:  # noqa: ARG002 - the program
+        undrain = self._observatory.undrain
+        if undrain is None:
+            raise ActRefused("this program cannot be drained")
+        undrain()
+        return "the program is not drained any more, and takes calls again once it is ready"
 
     # --- tools, messages, faults
 

@@ -94,12 +94,14 @@ class Observatory:
         urls: Callable[[], Sequence[str]] = tuple,
         state: Callable[[], str] | None = None,
         drain: Callable[[], object] | None = None,
+        undrain: Callable[[], object] | None = None,
         capture: bool | Collection[str] = False,
         acts: bool = False,
         faults: bool = False,
     ) -> None:
-        """`urls` says where the program serves, `state` what `NowView.state` shows, and `drain` makes it not ready, so that new work is sent elsewhere.
+        """`urls` says where the program serves, and `state` what `NowView.state` shows.
 
+        `drain` makes it not ready, so that new work is sent elsewhere, and `undrain` makes it ready again.
         `capture`: whether arguments and results are shown, of all calls or of these tools. `acts` and `faults`: whether the program allows them; which viewer may is
         the caller's to check.
         """
@@ -109,6 +111,7 @@ class Observatory:
         self.may_act = acts
         self.may_inject = faults
         self.drain = drain
+        self.undrain = undrain
         self._urls = urls
         self._state = state
         self._epoch: tuple[asyncio.AbstractEventLoop, float] | None = None

@@ -34,6 +34,7 @@ class ObservedProgram:
             urls=urls,
             state=None if readiness is None else readiness.state,
             drain=None if readiness is None else readiness.drain,
+            undrain=None if readiness is None else readiness.undrain,
             capture=admin.capture,
             acts=admin.acts,
             faults=admin.faults,

@@ -75,9 +75,10 @@ ACTS: Final = {
     ),
     "drain": ActText(
         "Drain this program?",
-        "It is not ready any more, so that no new calls are sent to it; calls in progress go on.",
+        "It is not ready any more, so that no new calls are sent to it; calls in progress go on, until it is undrained.",
         "now",
     ),
+    "undrain": ActText("Undrain this program?", "It is ready again, so that calls are sent to it.", "now"),
     "inject": ActText(
         "Inject this fault?", "It happens to the running program, with all that depends on the process.", "faults"
     ),

@@ -26,8 +26,10 @@ TONES: Final[Mapping[str, str]] = {
         ("serving", "ready", "result", "running", "as_predicted", "closed", "completed", "idle_worker"), "good"
     ),
     **dict.fromkeys(("answered", "accept"), "good"),
-    **dict.fromkeys(("starting", "restarting", "degraded", "half_open", "draining", "stopping", "leaving"), "warn"),
-    **dict.fromkeys(("tool_error", "deadline", "parked", "missed", "refused", "input_required", "lost"), "warn"),
+    **dict.fromkeys(("starting", "restarting", "degraded", "half_open", "drained", "draining", "stopping"), "warn"),
+    **dict.fromkeys(
+        ("tool_error", "deadline", "parked", "missed", "refused", "input_required", "lost", "leaving"), "warn"
+    ),
     **dict.fromkeys(("gave_up", "exited", "open", "error", "worker_crashed", "process_ended", "otherwise"), "bad"),
     **dict.fromkeys(("failed", "unreadable"), "bad"),
     **dict.fromkeys(("needs_sign_in", "asks", "busy", "working", "pending", "request", "notification"), "info"),

@@ -31,10 +31,16 @@ class ProgramReadiness:
         """Ask that no new calls be sent here; what runs goes on."""
         self.is_drained = True
 
+    def undrain(self) -> None:
+        """Ask for calls again, after `drain`."""
+        self.is_drained = False
+
     def state(self) -> str:
         """The state of the program in one word, as views have it."""
-        if self.is_stopping or self.is_drained:
+        if self.is_stopping:
             return "draining"
+        if self.is_drained:
+            return "drained"
         return "serving" if self.has_started else "starting"
 
     def reasons(self) -> list[str]:

@@ -126,7 +126,7 @@ class NowView(View, kw_only=True):
     process: int = 0
     """The operating system's process; of a program with workers the parent's."""
     up_seconds: float = 0.0
-    state: Literal["starting", "serving", "draining", "gave_up"] = "serving"
+    state: Literal["starting", "serving", "drained", "draining", "gave_up"] = "serving"
     processes: int = 0
     supervisors: int = 0
     sessions: int = 0

@@ -87,7 +87,7 @@ async def test_a_program_is_not_ready_before_its_last_part_and_while_it_stops() 
     assert readiness.reasons() == ["the program is stopping"]
 
 
-async def test_a_drained_program_takes_no_more_and_says_so_in_its_page() -> None:
+async def test_a_drained_program_is_not_ready_until_it_is_undrained() -> None:
     async with running_admin(adding(), acts=True) as admin:
         outcome = await admin.part.observed.act("drain", "weather", "ada")
         assert outcome.is_done
@@ -95,7 +95,9 @@ async def test_a_drained_program_takes_no_more_and_says_so_in_its_page() -> None
         assert (response.status, response.json["reasons"]) == (503, ["an operator has drained the program"])
         now = await admin.part.observed.view("now", ViewQuery())
         assert isinstance(now, NowView)
-        assert now.state == "draining"
+        assert now.state == "drained"
+        assert (await admin.part.observed.act("undrain", "weather", "ada")).is_done
+        assert (await admin.ask("GET", "/readyz")).status == 200
 
 
 async def test_a_part_that_is_gone_is_named() -> None:

@@ -391,6 +391,7 @@ def done(outcome: ActOutcome) -> bool:
         "cancel",
         "cancel_task",
         "drain",
+        "undrain",
         "replay",
         "inject",
         "nothing",
@@ -503,8 +504,11 @@ async def test_a_captured_request_is_sent_again() -> None:
         assert not done(await observatory.act("replay", str(later)))
 
 
-async def test_a_program_is_drained_by_its_own_function() -> None:
+async def test_a_program_is_drained_and_undrained_by_its_own_functions() -> None:
     drained: list[bool] = []
-    async with observed(acts=True, drain=lambda: drained.append(True)) as observatory:
+    async with observed(
+        acts=True, drain=lambda: drained.append(True), undrain=lambda: drained.append(False)
+    ) as observatory:
         assert done(await observatory.act("drain", ""))
-    assert drained == [True]
+        assert done(await observatory.act("undrain", ""))
+    assert drained == [True, False]

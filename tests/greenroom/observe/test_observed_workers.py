@@ -122,7 +122,7 @@ async def test_a_worker_that_does_not_answer_delays_nothing_and_is_named() -> No
 
 
 @pytest.mark.parametrize(("seconds", "is_done"), [(59, True), (10_000, False)])
-async def test_a_worker_tells_how_a_try_ended_however_long_the_tool_takes(seconds: float, is_done: bool) -> None:
+async def test_a_worker_tells_how_a_try_ended_however_long_the_tool_takes(seconds: float, *, is_done: bool) -> None:
     server = Server("many")
 
     @server.tool(timeout=20_000)

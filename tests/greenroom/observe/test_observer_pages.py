@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import jinja2
 import pytest
@@ -11,7 +11,16 @@ import pytest
 from greenroom.errors import ConfigError
 from greenroom.observe.observer_pages import ACTS, MOST_STREAMS
 from greenroom.observe.page_templates import FOLDER, link
-from greenroom.observe.view_models import PAGE_SIZE, VIEW_TYPES, ProcessView, ToolsView, TreeView, View, ViewQuery
+from greenroom.observe.view_models import (
+    PAGE_SIZE,
+    VIEW_TYPES,
+    NowView,
+    ProcessView,
+    ToolsView,
+    TreeView,
+    View,
+    ViewQuery,
+)
 from greenroom.observe.view_rows import ProcessRef, TreeRow
 
 from .page_checks import MARK, FakeProgram, HostileValues, PageReader, Site
@@ -175,6 +184,14 @@ async def test_an_act_is_confirmed_and_done_as_the_viewer() -> None:
         assert site.program.acts == [(act, "<a.1>", "ada", {"worker": "2", "kind": "kill"})]
         assert (await site.post(link("act"), act=act, target="nothing"))[0] == 409
         site.program.acts.clear()
+
+
+@pytest.mark.parametrize(("state", "act"), [("serving", "drain"), ("drained", "undrain"), ("draining", "")])
+async def test_the_page_offers_what_ends_the_present_state(state: Any, act: str) -> None:
+    site = Site(FakeProgram({"now": NowView(at=1.0, program="p", state=state)}))
+    read = PageReader((await site.get(path_of("now")))[1])
+    offered = [parse_qs(urlsplit(each).query)["act"] for each in read.links if each.startswith(link("act"))]
+    assert offered == ([[act]] if act else [])
 
 
 async def test_no_act_without_the_right() -> None:
