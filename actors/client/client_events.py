@@ -76,6 +76,7 @@ class ClientCall:
 
     __slots__ = (
         "_began",
+        "_host",
         "_is_over",
         "_line",
         "_loop",
@@ -89,7 +90,7 @@ class ClientCall:
         "number",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a call has
         self,
         program: str,
         line: ConnectionLine | None,
@@ -97,11 +98,17 @@ class ClientCall:
         method: str,
         params: Mapping[str, Any] | None,
         id: int = 0,
+        *,
+        host: str = "",
     ) -> None:
-        """Announce it, in the caller's context. `program` is the server's name, and `line` leads to it, if that is known; `id` is the request's, if it has one."""
+        """Announce it, in the caller's context. `program` is the server's name, and `line` leads to it, if that is known; `id` is the request's, if it has one.
+
+        `host` is the name of the host or the gateway that makes it, where the line does not tell.
+        """
         self.number = next_call()
         self._program = program
         self._way: CallWay = "upstream" if line is None else line.way
+        self._host = host if line is None else line.host
         self._line = line
         self._loop = loop
         self._method = method
@@ -133,6 +140,10 @@ class ClientCall:
                     "anonymous",
                     http_version,
                     self._task,
+                    0,
+                    None,
+                    None,
+                    self._host,
                 )
             )
         if bus.tracer is not None:
@@ -187,6 +198,7 @@ class ClientCall:
                 "",
                 "anonymous",
                 self._task,
+                self._host,
             )
         )
 

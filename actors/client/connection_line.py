@@ -146,6 +146,8 @@ class ConnectionLine:
         self.transport = self.address = self.http_version = ""
         """How the server is reached: `http`, `stdio` or `memory`, and host and port; known once its connection has begun."""
         self.way: CallWay = "client"
+        self.host = ""
+        """The host or the gateway that it belongs to; empty for a client's own."""
         self.session: ClientSession | None = None
         """The session that listeners of events hear of, while the connection is ready."""
         self.wire: ClientWire | None = None

@@ -480,7 +480,7 @@ class FederatedLine:
             options["as_task"] = True
         request = UpstreamRequest(method, params, seconds, wait, self._who, options)
         if upstream is None:
-            request.refuse(self._closed(), self.name)
+            request.refuse(self._closed(), self._federation.key.name, self.name)
         else:
             upstream.limiter.admit(request)
         return request

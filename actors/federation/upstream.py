@@ -157,6 +157,7 @@ class Upstream:
             return
         line.verdicts = federation.verdicts
         line.known_names = self.known_names
+        line.host = federation.key.name
         if federation.cache is not None:
             server = self.serial, endpoint_of(spec.route) or id(spec.route)
             line.use_cache(LineCache(federation.cache, spec.route, line.key, server=server, principal=principal))

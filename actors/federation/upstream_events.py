@@ -60,7 +60,7 @@ def announce_unsent(
     program: str, upstream: str, method: str, params: Mapping[str, Any], error: ClientError | SignInError
 ) -> None:
     """Emit a call that got no connection to an upstream: all are in use, the upstream is away, or the caller has no login there."""
-    ClientCall(upstream, None, asyncio.get_running_loop(), method, params).end(None, error)
+    ClientCall(upstream, None, asyncio.get_running_loop(), method, params, host=program).end(None, error)
     if error.reason in _BOUNDS and bus.listener is not None:
         bus.listener(RequestRefused(program=program, kind=error.reason, method=method))
 

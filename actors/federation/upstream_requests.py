@@ -130,17 +130,17 @@ class UpstreamRequest:
 
     # --- for the limiter
 
-    def refuse(self, error: BaseException, server: str, line: Line | None = None) -> None:
-        """Fail the request before it has waited, or was sent. `server` is the name of the upstream."""
+    def refuse(self, error: BaseException, host: str, server: str, line: Line | None = None) -> None:
+        """Fail the request before it has waited, or was sent. `host` and `server` are the names of the federation and the upstream."""
         self.fail(error)
         if bus.listener is not None:
-            self._start_call(server, line).end(None, error)
+            self._start_call(host, server, line).end(None, error)
 
-    def _start_call(self, server: str, line: Line | None) -> ClientCall:
+    def _start_call(self, host: str, server: str, line: Line | None) -> ClientCall:
         from greenroom.actors.client.client_events import ClientCall  # noqa: PLC0415 - only a program with a listener loads the events
 
         own = line if isinstance(line, ConnectionLine) else None
-        return ClientCall(server, own, asyncio.get_running_loop(), self.method, self.params)
+        return ClientCall(server, own, asyncio.get_running_loop(), self.method, self.params, host=host)
 
     @property
     def settled(self) -> bool:
@@ -160,7 +160,7 @@ class UpstreamRequest:
         """Start to wait, with its own timers: `patience` bounds the wait for an upstream whose processes do not run."""
         self._limiter = limiter
         if bus.listener is not None:
-            self.call = self._start_call(limiter.name, limiter.line)
+            self.call = self._start_call(limiter.host, limiter.name, limiter.line)
             self.call.step("queued")
         loop = asyncio.get_running_loop()
         self._future = loop.create_future()
@@ -185,7 +185,7 @@ class UpstreamRequest:
         options = self.options
         if not isinstance(line, ConnectionLine):  # otherwise the line starts the call
             if self.call is None and bus.listener is not None:
-                self.call = self._start_call(limiter.name, line)
+                self.call = self._start_call(limiter.host, limiter.name, line)
         elif self.call is not None:
             options = {**options, "call": self.call}
         if self._limiter is None:
@@ -394,6 +394,11 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         return self._upstream.line
 
     @property
+    def host(self) -> str:
+        """The name of the federation."""
+        return self._upstream.federation.key.name
+
+    @property
     def idle(self) -> bool:
         """Whether no request is under way or waiting."""
         return not (self._since or self._waiting)
@@ -412,12 +417,12 @@ class RequestLimiter(AdmissionQueue[UpstreamRequest]):
         if refusal is None and not (self.is_open or request.wait):
             refusal = NotReady(f"{self._upstream.name} is not running at the moment")
         if refusal is not None:
-            request.refuse(refusal, self.name, self.line)
+            request.refuse(refusal, self.host, self.name, self.line)
             return
         try:
             entry = self.enter(request.principal, request, _now())
         except UpstreamBusy as busy:
-            request.refuse(busy, self.name, self.line)
+            request.refuse(busy, self.host, self.name, self.line)
             self._announce_full(busy, request)
             return
         if entry.granted:

@@ -87,6 +87,8 @@ class CallStarted(Event, frozen=True, gc=False):
     """For the work of a task: the number of the call that created the task."""
     trace: dict[str, str] | None = None
     http_trace: dict[str, str] | None = None
+    host: str = ""
+    """Of a call of the way `upstream`: the host or the gateway that makes it. Two may each have a server of the same name."""
 
 
 class CallEnded(Event, frozen=True, gc=False):
@@ -120,6 +122,7 @@ class CallEnded(Event, frozen=True, gc=False):
     principal: str = ""
     principal_kind: PrincipalKind = "anonymous"
     task: str = ""
+    host: str = ""
 
 
 class CallStep(Event, frozen=True, gc=False, kw_only=True):

@@ -186,10 +186,10 @@ def _calls(view: views.CallsView) -> ViewTable:
 def _tools(view: views.ToolsView) -> ViewTable:
     rows = [
         TableRow(
-            key=f"{each.program}/{each.side}/{each.method}/{each.name}/{each.worker}",
+            key=f"{each.place}/{each.side}/{each.method}/{each.name}/{each.worker}",
             cells=(
                 _text(each.name),
-                _text(each.program),
+                _text(each.place),
                 _count(each.calls),
                 _rate(each.per_second),
                 _count(each.in_flight),
@@ -201,7 +201,7 @@ def _tools(view: views.ToolsView) -> ViewTable:
                 _seconds(each.spread.p99),
             ),
             view="tools",
-            query={"tool": each.name, "program": each.program},
+            query={"tool": each.name, "program": each.place},
         )
         for each in view.rows
     ]
@@ -630,8 +630,8 @@ def _call_details(view: views.CallView) -> Iterator[str]:
 
 def _tool_details(view: views.ToolsView, query: Mapping[str, Any]) -> Iterator[str]:
     for row in view.rows:
-        if row.name == query.get("tool") and query.get("program") in (None, "", row.program):
-            yield f"{visible(row.name)} of {visible(row.program)}: {visible(row.description, _WIDEST) or 'no description'}"
+        if row.name == query.get("tool") and query.get("program") in (None, "", row.program, row.place):
+            yield f"{visible(row.name)} of {visible(row.place)}: {visible(row.description, _WIDEST) or 'no description'}"
             spread = row.spread
             yield (
                 f"{row.calls} calls, {row.failed} failed, {row.tool_errors} with an error of the tool, {row.refused} refused, {row.crashes} crashes; "

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast, get_origin
 
 import msgspec
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from greenroom.event_types import CallEnded, CallStarted, Event
 
 E = TypeVar("E", bound=events.Event)
+NameKey: TypeAlias = tuple[str, str, str, str, str]
+"""Side, program, method, name, and the host of an upstream."""
 
 MOST_OPEN_CALLS: Final = 2_000
 """Calls in flight of which details are kept; more are only counted."""
@@ -105,6 +107,7 @@ class NameCounts:
     program: str
     method: str
     name: str
+    host: str = ""
     calls: int = 0
     refused: int = 0
     crashes: int = 0
@@ -194,9 +197,9 @@ class EventRecord:
         self._steps = 0
         self.ended: SharedLog[SeenCall] = SharedLog(MOST_ENDED_CALLS, _SHARE_OF_CALLS)
         self._ended_calls: OrderedDict[int, SeenCall] = OrderedDict()
-        self.names: dict[tuple[str, str, str, str], NameCounts] = {}
+        self.names: dict[NameKey, NameCounts] = {}
         self.programs: dict[tuple[str, str], NameCounts] = {}
-        """All calls to a server together, by side and name."""
+        """All calls to a server together, by its host, which is empty for a client, and its name."""
         self.crashes: OrderedDict[tuple[str, str], SeenCrashes] = OrderedDict()
         """By kind and reason, the newest last."""
         self.notices: SharedLog[tuple[int, float, Event]] = SharedLog(MOST_NOTICES, _SHARE_OF_NOTICES)
@@ -319,23 +322,23 @@ class EventRecord:
     def _counts_of(self, event: CallEnded) -> NameCounts:
         method = event.method[:_LONGEST_PART] if event.is_method_known else UNKNOWN
         name = template_of(event)[:_LONGEST_FIELD] if event.is_known else UNKNOWN
-        key = (event.side, event.program, method, name)
+        key = (event.side, event.program, method, name, event.host)
         found = self.names.get(key)
         if found is None:
             if len(self.names) >= MOST_NAMES:
-                key = (event.side, OTHER, OTHER, OTHER)
+                key = (event.side, OTHER, OTHER, OTHER, "")
                 found = self.names.get(key)
             if found is None:
                 found = self.names[key] = NameCounts(*key)
         return found
 
     def _counts_of_program(self, event: CallEnded) -> NameCounts:
-        key = (event.side, event.program)
+        key = (event.host, event.program)
         found = self.programs.get(key)
         if found is None:
             if len(self.programs) >= MOST_NAMES:
-                key = (event.side, OTHER)
-            found = self.programs.setdefault(key, NameCounts(key[0], key[1], "", ""))
+                key = ("", OTHER)
+            found = self.programs.setdefault(key, NameCounts(event.side, key[1], "", "", key[0]))
         return found
 
     def _call_step(self, event: events.CallStep, now: float) -> None:

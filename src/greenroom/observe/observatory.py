@@ -546,7 +546,7 @@ class Observatory:
         view = ToolsView(**self._page(page, query), rows=page.rows)
         if query.tool and found:
             view.curves, view.outcomes, view.schema = program_views.tool_details(found[0], record, now)
-            side, _, method, _ = found[0].key
+            side, _, method, *_ = found[0].key
             view.can_try = self.may_act and side == "server" and method == "tools/call" and found[0].entry is not None
         return view
 

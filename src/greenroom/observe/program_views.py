@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from greenroom.supervision.kernel.process import Process
     from greenroom.supervision.supervisors.supervisor_base import BaseSupervisor
 
-    from .event_record import EventRecord, NameCounts
+    from .event_record import EventRecord, NameCounts, NameKey
     from .view_models import ViewQuery
 
 _LONGEST_DESCRIPTION: Final = 500
@@ -287,7 +287,7 @@ def upstream_row(
     """A server of a host as a row."""
     status, program = upstream.status, str(federation.key)
     with record.lock:
-        counts = record.programs.get(("client", upstream.name))
+        counts = record.programs.get((federation.key.name, upstream.name))
         spread = (SpreadWindow() if counts is None else counts.window).spread(now)
     offering, process = upstream.offering, None if upstream.pid is None else node.process(upstream.pid)
     supervisor: Any = None if process is None else process.behaviour.inner
@@ -345,13 +345,13 @@ async def call_processes(node: Node) -> dict[int, str]:
     return found
 
 
-def calls_in_flight(record: EventRecord) -> dict[tuple[str, str, str, str], int]:
+def calls_in_flight(record: EventRecord) -> dict[NameKey, int]:
     """How many calls of each name are in flight."""
-    counts: dict[tuple[str, str, str, str], int] = {}
+    counts: dict[NameKey, int] = {}
     with record.lock:
         started = [each.started for each in record.calls.values()]
     for each in started:
-        key = (each.side, each.program, each.method, template_of(each))
+        key = (each.side, each.program, each.method, template_of(each), each.host)
         counts[key] = counts.get(key, 0) + 1
     return counts
 
@@ -364,7 +364,7 @@ _METHODS: Final = {"tool": "tools/call", "prompt": "prompts/get"}
 class _Tool(NamedTuple):
     """Something that can be called, as its owner registered it or its server announced it, with its counts."""
 
-    key: tuple[str, str, str, str]
+    key: NameKey
     wire: Mapping[str, Any]
     entry: Any
     counts: NameCounts | None
@@ -372,21 +372,22 @@ class _Tool(NamedTuple):
 
 def tools_of(node: Node, record: EventRecord, query: ViewQuery) -> list[Any]:
     """What can be called here and at upstreams, and what was called: the most called first."""
-    known: dict[tuple[str, str, str, str], tuple[Mapping[str, Any], Any]] = {}
+    known: dict[NameKey, tuple[Mapping[str, Any], Any]] = {}
     for company in companies(node):
         for kind, method in _METHODS.items():
             for name, entry in company.catalogue_ref.current.all(cast("Any", kind)).items():
-                known["server", company.settings.name, method, str(name)] = entry.wire, entry  # type: ignore[union-attr]  # completions have none
-    for _, upstream in upstreams_of(node):
+                known["server", company.settings.name, method, str(name), ""] = entry.wire, entry  # type: ignore[union-attr]  # completions have none
+    for federation, upstream in upstreams_of(node):
+        host = federation.key.name
         for method, offered in (("tools/call", upstream.offering.tools), ("prompts/get", upstream.offering.prompts)):
             for name, wire in offered.items():
-                known["client", upstream.name, method, name] = wire, None
+                known["client", upstream.name, method, name, host] = wire, None
     with record.lock:
         counts = {key: each for key, each in record.names.items() if each.name}
     nothing: tuple[Mapping[str, Any], Any] = ({}, None)
     found = [_Tool(key, *known.get(key, nothing), counts.get(key)) for key in {**counts, **known}]
     if query.program:
-        found = [each for each in found if each.key[1] == query.program]
+        found = [each for each in found if query.program in (each.key[1], f"{each.key[4]}/{each.key[1]}")]
     if query.tool:
         found = [each for each in found if each.key[3] == query.tool]
     # A tool by its name is this program's own: those of upstreams and clients may have the same name, and more calls.
@@ -405,11 +406,9 @@ def texts_of_tool(tool: _Tool) -> tuple[str, ...]:
     return (*tool.key, _text(tool.wire, "title"), _text(tool.wire, "description"))
 
 
-def tool_row(
-    tool: _Tool, record: EventRecord, in_flight: Mapping[tuple[str, str, str, str], int], now: float
-) -> ToolRow:
+def tool_row(tool: _Tool, record: EventRecord, in_flight: Mapping[NameKey, int], now: float) -> ToolRow:
     """A tool as a row."""
-    side, program, method, name = tool.key
+    side, program, method, name, host = tool.key
     counts = tool.counts
     options = getattr(tool.entry, "options", None)
     isolation = getattr(options, "isolation", None) or ("" if counts is None else counts.isolation)
@@ -418,6 +417,7 @@ def tool_row(
         side=side,
         method=shown(method),
         name=shown(name),
+        host=shown(host),
         title=shown(_text(tool.wire, "title")),
         description=shown(_text(tool.wire, "description"), _LONGEST_DESCRIPTION),
         isolation=str(isolation),

@@ -298,6 +298,8 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
     """The method that calls it."""
     name: str
     """`_unknown` stands for all names that are not registered."""
+    host: str = ""
+    """The host or the gateway, where it is one of a server that this calls."""
     title: str = ""
     description: str = ""
     isolation: str = ""
@@ -311,6 +313,11 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
     crashes: int = 0
     spread: Spread = Spread()
     worker: str = ""
+
+    @property
+    def place(self) -> str:
+        """The program, after its host if it has one: `ViewQuery.program` finds it by this."""
+        return f"{self.host}/{self.program}" if self.host else self.program
 
 
 # --- the wire

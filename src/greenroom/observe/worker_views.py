@@ -177,7 +177,7 @@ def _tool_rows(rows: Iterable[ToolRow]) -> list[ToolRow]:
     """One row for each tool, whichever workers ran it."""
     found: dict[Hashable, list[ToolRow]] = {}
     for row in rows:
-        found.setdefault((row.program, row.side, row.method, row.name), []).append(row)
+        found.setdefault((row.place, row.side, row.method, row.name), []).append(row)
     merged = [_tool_row(same) for same in found.values()]
     merged.sort(key=lambda row: -row.calls)
     return merged

@@ -73,9 +73,11 @@ def spec(route: Stage, **changes: Any) -> UpstreamSpec:
 
 
 @asynccontextmanager
-async def federated(first: Mapping[str, UpstreamSpec] | None = None) -> AsyncGenerator[Federation]:
+async def federated(
+    first: Mapping[str, UpstreamSpec] | None = None, name: str = "federation"
+) -> AsyncGenerator[Federation]:
     """A federation under a supervisor of its own."""
-    federation = Federation(first)
+    federation = Federation(first, name=name)
     top = await start(Supervisor, [federation.child_spec()], intensity=3)
     try:
         yield federation

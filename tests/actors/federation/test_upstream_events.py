@@ -10,7 +10,7 @@ from tests.actors.client.fake_server import SILENCE, After
 from tests.heard_events import HeardEvents, call_in, hearing, tracing
 
 from greenroom.actors.federation.upstream_spec import UpstreamState
-from greenroom.event_types import BreakerChanged, CallStep, RequestRefused, UpstreamChanged
+from greenroom.event_types import BreakerChanged, CallStarted, CallStep, RequestRefused, UpstreamChanged
 from greenroom.protocol.errors import PeerError
 from greenroom.supervision import kill
 from greenroom.supervision.testing import run
@@ -49,7 +49,8 @@ def outcomes(heard: HeardEvents) -> list[str]:
     """How the calls of the tool ended."""
     assert heard.unbalanced() == []
     calls = heard.ended("tools/call")
-    assert {(each.way, each.program) for each in calls} <= {("upstream", "git")}
+    assert {(each.way, each.host, each.program) for each in calls} <= {("upstream", "federation", "git")}
+    assert {each.host for each in heard.of(CallStarted)} <= {"federation"}
     return [each.outcome for each in calls]
 
 

@@ -28,7 +28,9 @@ EVERY_ERA = pytest.mark.parametrize(
 
 def upstream_calls(heard: HeardEvents, name: str) -> list[tuple[str, str]]:
     """The programs and the outcomes of the gateway's calls of this tool."""
-    return [(each.program, each.outcome) for each in heard.ended("tools/call", "upstream") if each.name == name]
+    ended = [each for each in heard.ended("tools/call", "upstream") if each.name == name]
+    assert all(each.host for each in ended)
+    return [(each.program, each.outcome) for each in ended]
 
 
 @EVERY_ERA

@@ -268,5 +268,5 @@ def test_calls_in_flight_are_counted_under_the_names_of_those_that_ended() -> No
         record.take(events.CallStarted(call=number, name=f"note://{number}", **read))
     record.take(events.CallEnded(call=1, name="note://1", outcome="result", seconds=1.0, **read))
     assert {name: record.names[name].calls for name in program_views.calls_in_flight(record)} == {
-        ("server", "p", "resources/read", "note:…"): 1
+        ("server", "p", "resources/read", "note:…", ""): 1
     }

@@ -346,6 +346,24 @@ async def test_an_upstream_that_dies_is_seen_and_parked_and_retried() -> None:
         assert not done(await observatory.act("retry", "two"))
 
 
+async def test_servers_of_the_same_name_of_two_hosts_are_counted_apart() -> None:
+    async with (
+        observed("hosts") as observatory,
+        federated({"one": spec(Upstairs("echo"))}, "left") as left,
+        federated({"one": spec(Upstairs("echo", "second"))}, "right") as right,
+    ):
+        await all_ready(left)
+        await all_ready(right)
+        before = {each.program: each.calls for each in (await look(observatory, "upstreams")).rows}
+        await call(left, "one")
+        after = {each.program: each.calls for each in (await look(observatory, "upstreams")).rows}
+        assert {host: after[host] - before[host] for host in after} == {str(left.key): 1, str(right.key): 0}
+        rows = (await look(observatory, "tools", tool="echo")).rows
+        assert {each.place: each.calls for each in rows} == {"left/one": 1, "right/one": 0}
+        (row,) = (await look(observatory, "tools", tool="echo", program="left/one")).rows
+        assert (row.program, row.calls) == ("one", 1)
+
+
 async def test_an_upstream_that_is_retried_while_it_is_being_parked_comes_back() -> None:
     async with federated({"one": spec(Upstairs())}) as federation, observed("host", acts=True) as observatory:
         await all_ready(federation)
