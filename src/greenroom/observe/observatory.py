@@ -132,7 +132,7 @@ class Observatory:
         self._beating: asyncio.TimerHandle | None = None
         self._sampling: asyncio.TimerHandle | None = None
         self._started_at = 0.0
-        self._processes = CountWindow(STEP)
+        self._processes, self._sessions, self._streams = CountWindow(STEP), CountWindow(STEP), CountWindow(STEP)
         self._acts: Acts | None = None
         self._trials: FaultTrials | None = None
 
@@ -191,7 +191,10 @@ class Observatory:
         return bool(self._subscriptions)
 
     def _sample(self) -> None:
-        self._processes.raise_to(self.now(), len(self.node.processes))
+        now = self.now()
+        self._processes.raise_to(now, len(self.node.processes))
+        self._sessions.raise_to(now, program_views.count_sessions(self.node, self.record))
+        self._streams.raise_to(now, len(self.record.streams))
         self._sampling = self.node.loop.call_later(STEP, self._sample, context=self.node.context)
 
     def _take_detail(self, event: Event) -> None:
@@ -473,6 +476,7 @@ class Observatory:
             streams=program_views.stream_rows(record, now, _MOST_ROWS),
             streams_total=record.totals["streams"],
             evicted_total=record.totals["evicted"],
+            curves=[self._sessions.curve("sessions", "1", now), self._streams.curve("streams", "1", now)],
         )
 
     async def _upstreams_view(self, query: ViewQuery) -> UpstreamsView:

@@ -358,6 +358,8 @@ def calls_in_flight(record: EventRecord) -> dict[NameKey, int]:
 
 # --- tools
 
+_OWN_LOOP: Final = "own loop"
+"""The mode of a handler that runs in a thread with a loop of its own."""
 _METHODS: Final = {"tool": "tools/call", "prompt": "prompts/get"}
 
 
@@ -410,8 +412,8 @@ def tool_row(tool: _Tool, record: EventRecord, in_flight: Mapping[NameKey, int],
     """A tool as a row."""
     side, program, method, name, host = tool.key
     counts = tool.counts
-    options = getattr(tool.entry, "options", None)
-    isolation = getattr(options, "isolation", None) or ("" if counts is None else counts.isolation)
+    handler = getattr(tool.entry, "handler", None)
+    isolation = ("" if counts is None else counts.isolation) if handler is None else handler.mode.value
     row = ToolRow(
         program=shown(program),
         side=side,
@@ -420,7 +422,7 @@ def tool_row(tool: _Tool, record: EventRecord, in_flight: Mapping[NameKey, int],
         host=shown(host),
         title=shown(_text(tool.wire, "title")),
         description=shown(_text(tool.wire, "description"), _LONGEST_DESCRIPTION),
-        isolation=str(isolation),
+        isolation="thread" if isolation == _OWN_LOOP else isolation,
         in_flight=in_flight.get(tool.key, 0),
     )
     if counts is None:

@@ -218,7 +218,7 @@ class CrashesView(PagedView, kw_only=True):
 
 
 class SessionsView(PagedView, kw_only=True):
-    """Sessions, and the streams of all clients."""
+    """Sessions, and the streams of all clients; as curves how many of each were open."""
 
     rows: list[SessionRow] = []
     streams: list[StreamRow] = []

@@ -303,6 +303,7 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     description: str = ""
     isolation: str = ""
+    """Where its handler runs: "loop", "thread" or "process". Empty where that is another program's."""
     calls: int = 0
     in_flight: int = 0
     per_second: float = 0.0

@@ -310,6 +310,41 @@ async def test_every_view_of_a_busy_server_is_json_and_reads_back() -> None:
             assert "\u202e" not in data.decode()
 
 
+async def test_where_a_tool_runs_is_one_word() -> None:
+    server = Server("shop")
+    server.tool(isolation=Pool(size=1, warm=0))(handlers.add)
+    for isolation in ("loop", "thread", None):
+
+        @server.tool(name=f"async_{isolation}", isolation=isolation)
+        async def tool() -> None: ...
+
+        @server.tool(name=f"sync_{isolation}", isolation=isolation)
+        def plain_tool() -> None: ...
+
+    async with server.started(), observed() as observatory:
+        rows = (await look(observatory, "tools")).rows
+        assert {each.name: each.isolation for each in rows} == {
+            "add": "process",
+            "async_loop": "loop",
+            "sync_loop": "loop",
+            "async_thread": "thread",
+            "sync_thread": "thread",
+            "async_None": "loop",
+            "sync_None": "thread",
+        }
+
+
+async def test_sessions_that_were_open_are_a_curve() -> None:
+    async with open_shop() as (company, observatory):
+        async with WireProbe(company), WireProbe(company):
+            await asyncio.sleep(10)
+        await asyncio.sleep(10)
+        curves = {each.name: each.values for each in (await look(observatory, "sessions")).curves}
+    counts = [each for each in curves["sessions"] if each is not None]
+    assert curves.keys() == {"sessions", "streams"}
+    assert (max(counts), counts[-1]) == (2, 0)
+
+
 # --- hosts and pools
 
 
