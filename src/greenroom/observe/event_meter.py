@@ -1,7 +1,8 @@
 """`EventMeter`: from events to the numbers of the metric table, for every exposition of them.
 
 It is a listener of `subscribe`. Each number goes to its series, a counter or a histogram; gauges are read. Labels are clean and bounded here: a name
-that is not registered is `_unknown`, each label has a bound in the number of its values, and control characters are escaped.
+that is not registered is `_unknown`, each label has a bound in the number of its values and each metric in that of its series, and control characters are
+escaped. Of what peers choose, each program has a share.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from greenroom.supervision.introspect import count_program
 from greenroom.supervision.kernel.process_lookup import open_nodes
 
 from . import metric_table as table
-from .metric_table import OTHER, UNKNOWN
+from .fair_shares import FairShares
+from .metric_table import OTHER, PROGRAM, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,10 +36,16 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 128
 """Characters of a label; a longer one is cut."""
+_MOST_NAMES: Final = 2_000
+"""Names of tools, prompts and pools of all programs, of which one program has up to 531."""
+_MOST_CODES: Final = 128
+"""Error codes of all programs, of which one program has up to 34."""
+_MOST_SERIES: Final = 6_000
+"""Combinations of labels of one metric, of which one program has up to 1,593; all further ones are counted together, with `_other` as each label."""
 _MOST_VALUES: Final = 500
-"""Values of one label: names of tools, kinds of processes, upstreams."""
+"""Values of one label that peers do not choose: programs, kinds of processes, upstreams."""
 _FEW_VALUES: Final = 64
-"""Values of a label that has a handful of them in practice: error codes, revisions, settings."""
+"""Values of a label that has a handful of them in practice: ports, revisions, acts."""
 _MOST_CACHED: Final = 4096
 _LONGEST_PORT: Final = 5
 _LOOK_INTERVAL: Final = 1.0
@@ -84,20 +92,22 @@ def _is_ipv6(host: str) -> bool:
 class LabelValues:
     """The values of one label: each clean and short, and `_other` when there are already as many as there may be."""
 
-    __slots__ = ("_clean", "_most")
+    __slots__ = ("_clean", "_most", "_shares")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, is_shared: bool = False) -> None:
+        """`is_shared`: peers choose the values, so that each program has a share of them."""
         self._most = most
+        self._shares = FairShares(most) if is_shared else None
         self._clean: dict[str, str] = {"": ""}
 
-    def __call__(self, value: str) -> str:
-        """The value as a label."""
+    def __call__(self, value: str, program: str = "") -> str:
+        """The value as a label, of this program where it is one that peers choose."""
         found = self._clean.get(value)
         if found is not None:
             return found
         if len(value) > _LONGEST:
-            return self(_without_path(value)[:_LONGEST])
-        if len(self._clean) > self._most:
+            return self(_without_path(value)[:_LONGEST], program)
+        if len(self._clean) > self._most if self._shares is None else not self._shares.take(program):
             return OTHER
         return self._clean.setdefault(value, visible(_without_path(value)))
 
@@ -122,14 +132,20 @@ class EventMeter:
     def __init__(self, find_series: FindSeries) -> None:
         """`find_series` is called with a metric and the values of its labels in their order. What it returns is kept, and called with each number."""
         self._find_series = find_series
+        self._series: dict[str, tuple[int, FairShares, set[tuple[str, ...]]]] = {
+            metric.name: (metric.labels.index(PROGRAM), FairShares(_MOST_SERIES), set())
+            for metric in table.METRICS
+            if PROGRAM in metric.labels
+        }
+        """By metric: the place of the program in its labels, the shares of programs, and the series that they have. Others are bounded by their labels."""
         self._program = LabelValues(_MOST_VALUES)
         self._method = LabelValues(_MOST_VALUES)
-        self._name = LabelValues(_MOST_VALUES)
+        self._name = LabelValues(_MOST_NAMES, is_shared=True)
         self._kind = LabelValues(_MOST_VALUES)
         self._upstream = LabelValues(_MOST_VALUES)
         self._server = LabelValues(_MOST_VALUES)
         self._port = LabelValues(_FEW_VALUES)
-        self._code = LabelValues(_FEW_VALUES)
+        self._code = LabelValues(_MOST_CODES, is_shared=True)
         self._revision = LabelValues(_FEW_VALUES)
         self._act = LabelValues(_FEW_VALUES)
         self._word = LabelValues(_MOST_VALUES)
@@ -178,7 +194,17 @@ class EventMeter:
             handler(event)
 
     def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        self._find_series(metric, labels)(value)
+        self._find(metric, labels)(value)
+
+    def _find(self, metric: Metric, labels: tuple[str, ...]) -> Series:
+        """The series of these labels, or the one for all that are too many."""
+        if metric.name in self._series:
+            place, shares, known = self._series[metric.name]
+            if labels not in known:
+                if not shares.take(labels[place]):
+                    labels = (OTHER,) * len(labels)
+                known.add(labels)
+        return self._find_series(metric, labels)
 
     # --- gauges
 
@@ -259,8 +285,8 @@ class EventMeter:
         program = self._program(event.program)
         method = self._method(event.method) if event.is_method_known else UNKNOWN
         part = _NAMED.get(event.method)
-        name = "" if part is None or not event.name else self._name(event.name) if event.is_known else UNKNOWN
-        code = "" if event.code is None else self._code(str(event.code))
+        name = "" if part is None or not event.name else self._name(event.name, program) if event.is_known else UNKNOWN
+        code = "" if event.code is None else self._code(str(event.code), program)
         operation: tuple[str, ...] = (
             method,
             code or error_type(event),
@@ -276,7 +302,7 @@ class EventMeter:
         place = (event.side, program, event.way)
         call = (*place, method, name, event.outcome, event.isolation, event.principal_kind)
         metric = table.CLIENT_OPERATION if event.side == "client" else table.SERVER_OPERATION
-        find = self._find_series
+        find = self._find
         return _CallSeries(find(metric, operation), find(table.CALLS, call), find(table.CALL_QUEUE, place))
 
     def _connection(self, revision: str, transport: str, http_version: str) -> tuple[str, str, str, str]:
@@ -368,13 +394,15 @@ class EventMeter:
         self._record(table.SIGN_INS, labels, 1)
 
     def _pool_worker_started(self, event: events.PoolWorkerStarted) -> None:
-        labels = (self._program(event.program), self._name(event.pool))
+        program = self._program(event.program)
+        labels = (program, self._name(event.pool, program))
         self._open[table.POOL_WORKERS.name][event.program, event.pool, event.process] = labels
 
     def _pool_worker_ended(self, event: events.PoolWorkerEnded) -> None:
         self._open[table.POOL_WORKERS.name].pop((event.program, event.pool, event.process), None)
         if event.is_failure:
-            labels = (self._program(event.program), self._name(event.pool), self._word(event.signal or "exit"))
+            program = self._program(event.program)
+            labels = (program, self._name(event.pool, program), self._word(event.signal or "exit"))
             self._record(table.POOL_LOSSES, labels, 1)
 
     # --- processes

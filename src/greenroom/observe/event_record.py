@@ -18,6 +18,7 @@ import msgspec
 
 from greenroom import event_types as events
 
+from .fair_shares import FairShares
 from .metric_table import OTHER, UNKNOWN
 from .time_windows import CountWindow, SharedLog, SpreadWindow
 
@@ -37,8 +38,10 @@ _SHARE_OF_CALLS: Final = 250
 MOST_STEPS: Final = 100
 """The steps of one call: the first ones, and then only the last."""
 _MOST_STEPS_IN_ALL: Final = 50_000
-MOST_NAMES: Final = 500
-"""Tools, prompts and resource templates of all programs that are counted by themselves."""
+MOST_NAMES: Final = 2_000
+"""Tools, prompts and resource templates of all programs that are counted by themselves, of which one program has up to 531."""
+_MOST_PROGRAMS: Final = 500
+"""Servers that are called, and pools."""
 MOST_GROUPS: Final = 100
 """Groups of crashes; the one that has been quiet for longest gives way."""
 MOST_CRASHES: Final = 5
@@ -198,6 +201,7 @@ class EventRecord:
         self.ended: SharedLog[SeenCall] = SharedLog(MOST_ENDED_CALLS, _SHARE_OF_CALLS)
         self._ended_calls: OrderedDict[int, SeenCall] = OrderedDict()
         self.names: dict[NameKey, NameCounts] = {}
+        self._name_shares = FairShares(MOST_NAMES)
         self.programs: dict[tuple[str, str], NameCounts] = {}
         """All calls to a server together, by its host, which is empty for a client, and its name."""
         self.crashes: OrderedDict[tuple[str, str], SeenCrashes] = OrderedDict()
@@ -325,7 +329,7 @@ class EventRecord:
         key = (event.side, event.program, method, name, event.host)
         found = self.names.get(key)
         if found is None:
-            if len(self.names) >= MOST_NAMES:
+            if not self._name_shares.take(f"{event.side} {event.host} {event.program}"):
                 key = (event.side, OTHER, OTHER, OTHER, "")
                 found = self.names.get(key)
             if found is None:
@@ -336,7 +340,7 @@ class EventRecord:
         key = (event.host, event.program)
         found = self.programs.get(key)
         if found is None:
-            if len(self.programs) >= MOST_NAMES:
+            if len(self.programs) >= _MOST_PROGRAMS:
                 key = ("", OTHER)
             found = self.programs.setdefault(key, NameCounts(event.side, key[1], "", "", key[0]))
         return found
@@ -409,7 +413,7 @@ class EventRecord:
             self.breakers[event.program, event.upstream] = event.state
 
     def _pool(self, program: str, pool: str) -> PoolCounts:
-        key = (program, pool) if len(self.pools) < MOST_NAMES or (program, pool) in self.pools else (OTHER, OTHER)
+        key = (program, pool) if len(self.pools) < _MOST_PROGRAMS or (program, pool) in self.pools else (OTHER, OTHER)
         return self.pools.setdefault(key, PoolCounts())
 
     def _pool_worker_started(self, event: events.PoolWorkerStarted, now: float) -> None:  # noqa: ARG002 - as above

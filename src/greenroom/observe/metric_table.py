@@ -51,7 +51,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _SIDE: Final = "greenroom.side"
-_PROGRAM: Final = "greenroom.program"
+PROGRAM: Final = "greenroom.program"
+"""The label with the server that answers or is called."""
 _WAY: Final = "greenroom.way"
 _KIND: Final = "greenroom.kind"
 _STATE: Final = "greenroom.state"
@@ -70,7 +71,7 @@ _OPERATION: Final = (
     "gen_ai.operation.name",
     "rpc.response.status_code",
     *_CONNECTION,
-    _PROGRAM,
+    PROGRAM,
 )
 
 # --- the conventions' own
@@ -98,7 +99,7 @@ SERVER_SESSION: Final = Metric(
     kind="histogram",
     unit="s",
     help="The duration of the MCP session as observed on the MCP server.",
-    labels=("error.type", *_CONNECTION, _PROGRAM),
+    labels=("error.type", *_CONNECTION, PROGRAM),
     source="SessionClosed",
     buckets=_CONVENTIONAL_BUCKETS,
 )
@@ -107,7 +108,7 @@ CLIENT_SESSION: Final = Metric(
     kind="histogram",
     unit="s",
     help="The duration of the MCP session as observed on the MCP client.",
-    labels=("error.type", *_CONNECTION, _PROGRAM, *_SERVER),
+    labels=("error.type", *_CONNECTION, PROGRAM, *_SERVER),
     source="SessionClosed",
     buckets=_CONVENTIONAL_BUCKETS,
 )
@@ -121,7 +122,7 @@ CALLS: Final = Metric(
     help="Calls that have ended, by way and outcome.",
     labels=(
         _SIDE,
-        _PROGRAM,
+        PROGRAM,
         _WAY,
         _METHOD,
         "greenroom.name",
@@ -136,7 +137,7 @@ CALLS_IN_FLIGHT: Final = Metric(
     kind="gauge",
     unit="{call}",
     help="Calls that have begun and not ended.",
-    labels=(_SIDE, _PROGRAM, _WAY),
+    labels=(_SIDE, PROGRAM, _WAY),
     source="CallStarted",
 )
 CALL_QUEUE: Final = Metric(
@@ -144,7 +145,7 @@ CALL_QUEUE: Final = Metric(
     kind="histogram",
     unit="s",
     help="How long a call waited before its handler ran, or before its request was sent.",
-    labels=(_SIDE, _PROGRAM, _WAY),
+    labels=(_SIDE, PROGRAM, _WAY),
     source="CallEnded",
     buckets=_SHORT_BUCKETS,
 )
@@ -153,7 +154,7 @@ REFUSALS: Final = Metric(
     kind="counter",
     unit="{request}",
     help="Requests, connections and sessions that were refused, and the setting that would allow them.",
-    labels=(_PROGRAM, _KIND, "greenroom.setting", _TRANSPORT),
+    labels=(PROGRAM, _KIND, "greenroom.setting", _TRANSPORT),
     source="RequestRefused",
 )
 SESSIONS_OPEN: Final = Metric(
@@ -161,7 +162,7 @@ SESSIONS_OPEN: Final = Metric(
     kind="gauge",
     unit="{session}",
     help="Sessions that are open.",
-    labels=(_SIDE, _PROGRAM, _TRANSPORT),
+    labels=(_SIDE, PROGRAM, _TRANSPORT),
     source="SessionOpened",
 )
 STREAMS_OPEN: Final = Metric(
@@ -169,7 +170,7 @@ STREAMS_OPEN: Final = Metric(
     kind="gauge",
     unit="{stream}",
     help="Streams to clients that are open.",
-    labels=(_PROGRAM, _KIND),
+    labels=(PROGRAM, _KIND),
     source="StreamOpened",
 )
 STREAMS_EVICTED: Final = Metric(
@@ -177,7 +178,7 @@ STREAMS_EVICTED: Final = Metric(
     kind="counter",
     unit="{stream}",
     help="Streams that were ended because their reader was too slow, or their place was needed.",
-    labels=(_PROGRAM, _KIND),
+    labels=(PROGRAM, _KIND),
     source="StreamClosed",
 )
 QUESTIONS_OPEN: Final = Metric(
@@ -185,7 +186,7 @@ QUESTIONS_OPEN: Final = Metric(
     kind="gauge",
     unit="{question}",
     help="Questions to a user or a model that wait for their answer.",
-    labels=(_SIDE, _PROGRAM, _METHOD),
+    labels=(_SIDE, PROGRAM, _METHOD),
     source="QuestionAsked",
 )
 QUESTIONS: Final = Metric(
@@ -193,7 +194,7 @@ QUESTIONS: Final = Metric(
     kind="counter",
     unit="{question}",
     help="Questions to a user or a model that have ended.",
-    labels=(_SIDE, _PROGRAM, _METHOD, _OUTCOME),
+    labels=(_SIDE, PROGRAM, _METHOD, _OUTCOME),
     source="QuestionEnded",
 )
 
@@ -204,7 +205,7 @@ TASKS_OPEN: Final = Metric(
     kind="gauge",
     unit="{task}",
     help="Tasks that have not ended.",
-    labels=(_PROGRAM,),
+    labels=(PROGRAM,),
     source="TaskCreated",
 )
 TASKS: Final = Metric(
@@ -212,7 +213,7 @@ TASKS: Final = Metric(
     kind="counter",
     unit="{task}",
     help="Tasks that have ended, by their last status.",
-    labels=(_PROGRAM, "greenroom.status"),
+    labels=(PROGRAM, "greenroom.status"),
     source="TaskEnded",
 )
 UPSTREAM_STATE: Final = Metric(
@@ -220,7 +221,7 @@ UPSTREAM_STATE: Final = Metric(
     kind="gauge",
     unit="{upstream}",
     help="1 for the present state of an upstream, 0 for its earlier ones; of several workers the number of those in which it is in that state.",
-    labels=(_PROGRAM, _UPSTREAM, _STATE),
+    labels=(PROGRAM, _UPSTREAM, _STATE),
     source="UpstreamChanged",
 )
 UPSTREAM_CHANGES: Final = Metric(
@@ -228,7 +229,7 @@ UPSTREAM_CHANGES: Final = Metric(
     kind="counter",
     unit="{change}",
     help="How often an upstream came into a state.",
-    labels=(_PROGRAM, _UPSTREAM, _STATE),
+    labels=(PROGRAM, _UPSTREAM, _STATE),
     source="UpstreamChanged",
 )
 UPSTREAM_QUEUE: Final = Metric(
@@ -236,7 +237,7 @@ UPSTREAM_QUEUE: Final = Metric(
     kind="gauge",
     unit="{call}",
     help="Calls that wait until they may be sent to an upstream.",
-    labels=(_PROGRAM, _UPSTREAM),
+    labels=(PROGRAM, _UPSTREAM),
     source="upstreams",
 )
 BREAKER_STATE: Final = Metric(
@@ -244,7 +245,7 @@ BREAKER_STATE: Final = Metric(
     kind="gauge",
     unit="{breaker}",
     help="1 for the present state of an upstream's breaker, 0 for its earlier ones; of several workers their sum.",
-    labels=(_PROGRAM, _UPSTREAM, _STATE),
+    labels=(PROGRAM, _UPSTREAM, _STATE),
     source="BreakerChanged",
 )
 BREAKER_CHANGES: Final = Metric(
@@ -252,7 +253,7 @@ BREAKER_CHANGES: Final = Metric(
     kind="counter",
     unit="{change}",
     help="How often an upstream's breaker came into a state.",
-    labels=(_PROGRAM, _UPSTREAM, _STATE),
+    labels=(PROGRAM, _UPSTREAM, _STATE),
     source="BreakerChanged",
 )
 SIGN_INS: Final = Metric(
@@ -260,7 +261,7 @@ SIGN_INS: Final = Metric(
     kind="counter",
     unit="{sign_in}",
     help="Sign-ins that have ended, and credentials that were refused.",
-    labels=(_SIDE, _PROGRAM, _KIND, _OUTCOME),
+    labels=(_SIDE, PROGRAM, _KIND, _OUTCOME),
     source="SignInEnded",
 )
 POOL_WORKERS: Final = Metric(
@@ -268,7 +269,7 @@ POOL_WORKERS: Final = Metric(
     kind="gauge",
     unit="{process}",
     help="Processes of the operating system that a pool has.",
-    labels=(_PROGRAM, _POOL),
+    labels=(PROGRAM, _POOL),
     source="PoolWorkerStarted",
 )
 POOL_LOSSES: Final = Metric(
@@ -276,7 +277,7 @@ POOL_LOSSES: Final = Metric(
     kind="counter",
     unit="{process}",
     help="Processes of the operating system that a pool lost, by the signal that ended them.",
-    labels=(_PROGRAM, _POOL, "greenroom.signal"),
+    labels=(PROGRAM, _POOL, "greenroom.signal"),
     source="PoolWorkerEnded",
 )
 

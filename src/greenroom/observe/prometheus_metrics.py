@@ -1,7 +1,7 @@
 """`PrometheusMetrics`: the metric table as Prometheus scrapes it. The one importer of prometheus_client (extra `prometheus`).
 
-Numbers are kept here and not in prometheus_client's own counters, which cost as much: so the number of series is bounded, and the numbers of several workers can
-be sent to their parent and added up, without files. prometheus_client writes the text, and has the program's own metrics in its registry.
+Numbers are kept here and not in prometheus_client's own counters, which cost as much: so the numbers of several workers can be sent to their parent and added up,
+without files. prometheus_client writes the text, and has the program's own metrics in its registry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ except ModuleNotFoundError as missing:
 from greenroom.supervision.event_bus import bus
 
 from .event_meter import EventMeter
-from .metric_table import METRICS, OTHER
+from .metric_table import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from .metric_table import Metric
 
-_MOST_SERIES: Final = 2_000
-"""Combinations of labels of one metric, as in the SDK of OpenTelemetry; all further ones are counted together, with `_other` as each label."""
 _PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _REFUSED: Final = re.compile(r"q *= *0(?:\.0{0,3})?")
@@ -85,7 +83,7 @@ class _Numbers:
             series = self._series[metric.name]
             numbers = series.get(labels)
             if numbers is None:
-                numbers = self._begin(metric, series, labels)
+                numbers = series[labels] = [0.0] * (len(buckets) + 2 if buckets else 1)
 
         def add(value: float) -> None:
             with lock:
@@ -97,13 +95,6 @@ class _Numbers:
                 numbers[-1] += value
 
         return observe if buckets else add
-
-    def _begin(
-        self, metric: Metric, series: dict[tuple[str, ...], list[float]], labels: tuple[str, ...]
-    ) -> list[float]:
-        if len(series) >= _MOST_SERIES:
-            labels = (OTHER,) * len(labels)
-        return series.setdefault(labels, [0.0] * (len(metric.buckets) + 2 if metric.buckets else 1))
 
     def read(self, metric: Metric) -> list[tuple[tuple[str, ...], list[float]]]:
         """The numbers of a metric, by labels."""

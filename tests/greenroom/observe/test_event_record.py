@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ def end(begun: events.CallStarted, outcome: events.Outcome = "result", **fields:
         method=begun.method,
         name=begun.name,
         outcome=outcome,
+        host=begun.host,
         **rest,
     )
 
@@ -109,14 +111,26 @@ def test_more_calls_in_flight_than_are_kept_are_counted(monkeypatch: pytest.Monk
 
 
 def test_names_that_are_not_registered_are_one_and_too_many_are_one_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_record, "MOST_NAMES", 3)
+    monkeypatch.setattr(event_record, "MOST_NAMES", 64)
     record = EventRecord(Clock())
     for number in range(1, 50):
         record.take(end(call(number, f"secret-{number}"), is_known=False))
-    for number in range(50, 60):
+    for number in range(50, 80):
         record.take(end(call(number, f"tool-{number}")))
     names = {key[3]: counts.calls for key, counts in record.names.items()}
-    assert names == {UNKNOWN: 49, "tool-50": 1, "tool-51": 1, OTHER: 8}
+    assert names == {UNKNOWN: 49, **{f"tool-{number}": 1 for number in range(50, 66)}, OTHER: 14}
+
+
+def test_a_server_with_very_many_names_takes_no_rows_of_others() -> None:
+    record = EventRecord(Clock())
+    for number in range(5_000):
+        record.take(end(call(number, f"flood-{number}", side="client", program="hostile", host="gateway")))
+    for program in ("quiet", "later"):
+        for number in range(100):
+            record.take(end(call(number, f"tool-{number}", side="client", program=program, host="gateway")))
+    rows = Counter(key[1] for key in record.names)
+    assert (rows["quiet"], rows["later"]) == (100, 100)
+    assert 400 < rows["hostile"] <= event_record.MOST_NAMES // 3
 
 
 def test_resources_of_one_scheme_are_one_name() -> None:

@@ -277,11 +277,29 @@ def test_a_flood_of_names_takes_a_bounded_number_of_series() -> None:
                 events.RequestRefused(program=f"p{number}", kind=f"k{number}", setting=f"s{number}"),
             )  # fmt: skip
         families = {family.name: family for family in metrics.families()}
-        assert len(families["greenroom_calls"].samples) <= 2_001
+        assert len(families["greenroom_calls"].samples) <= 6_001
         assert sum(sample.value for sample in families["greenroom_calls"].samples) == 20_000
         assert len(metrics._meter._call_series) <= 4_096
-        assert all(len(numbers) <= 2_001 for numbers in metrics._numbers._series.values())
+        assert all(len(numbers) <= 6_001 for numbers in metrics._numbers._series.values())
         assert any(OTHER in dict(sample.labels).values() for sample in families["greenroom_calls"].samples)
+
+
+def test_a_server_with_very_many_tools_and_codes_takes_no_labels_and_series_of_others() -> None:
+    upstream: dict[str, Any] = {"side": "client", "way": "upstream", "outcome": "error"}
+    with PrometheusMetrics() as metrics:
+        for number in range(10_000):
+            emit(ended(**upstream, program="hostile", name=f"flood {number}", code=number))
+        for program in ("quiet", "demo"):
+            for number in range(60):
+                emit(ended(**{**upstream, "program": program}, name=f"{program} {number}", code=-32602))
+        families = {family.name: family for family in metrics.families()}
+    for name, label in (("greenroom_calls", "name"), ("mcp_client_operation_duration_seconds", "gen_ai_tool_name")):
+        known = {dict(sample.labels).get(label) for sample in families[name].samples}
+        assert {f"{program} {number}" for program in ("quiet", "demo") for number in range(60)} <= known
+        assert len(known) <= 700
+    codes = {dict(each.labels).get("error_type") for each in families["mcp_client_operation_duration_seconds"].samples}
+    assert {"-32602", OTHER} <= codes
+    assert len(codes) <= 128
 
 
 def test_a_label_is_clean_short_and_one_of_few() -> None:
