@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -158,6 +158,10 @@ class Observatory:
             self._epoch = loop, time.time() - loop.time()
         self._started_at = loop.time()
         self.record.forget_open()
+        with self.record.lock:
+            sides = self.record.sides.values()
+            for window in (self.record.restarts, *(each.rate for each in sides), *(each.failures for each in sides)):
+                window.add(self.now(), 0.0)  # else the first failure, however late, would have a high rate
         self._subscriptions = [bus.subscribe(self.record.take)]
         if self.capture:
             self._subscriptions.append(bus.subscribe(self._take_detail, details=True))
@@ -344,8 +348,7 @@ class Observatory:
         sessions = program_views.count_sessions(node, record)
         tasks = len(program_views.tasks_of(node))
         pools = program_views.pools_of(node)
-        # A gateway makes a call for each that it answers: those that it answers are its calls.
-        side = record.sides["server" if program_views.companies(node) else "client"]
+        side = record.sides[_own_side(node)]
         with record.lock:
             totals = record.totals
             curves = [
@@ -474,7 +477,7 @@ class Observatory:
             **self._page(page, query),
             rows=page.rows,
             streams=program_views.stream_rows(record, now, _MOST_ROWS),
-            streams_total=record.totals["streams"],
+            streams_total=len(record.streams),
             evicted_total=record.totals["evicted"],
             curves=[self._sessions.curve("sessions", "1", now), self._streams.curve("streams", "1", now)],
         )
@@ -639,6 +642,16 @@ def read_query(name: str, query: dict[str, Any]) -> ViewQuery:
         return msgspec.convert({key: each for key, each in query.items() if each is not None}, ViewQuery, strict=False)
     except msgspec.ValidationError as error:
         raise BadQuery(f"this query of the view {name} has no meaning: {str(error)[:200]}") from None
+
+
+def _own_side(node: Node) -> Literal["server", "client"]:
+    """Whose calls are the program's: of a server or a gateway those that it answers, of a host those that it makes, also to servers in its memory."""
+    companies = program_views.companies(node)
+    if not program_views.federations(node):
+        return "server" if companies else "client"
+    doors = (node.named(each.name("listeners")) for each in companies)
+    found: list[Any] = [each.behaviour.inner for each in doors if each is not None and not each.life]
+    return "server" if any(each.children() for each in found) else "client"
 
 
 def _resident_bytes() -> int:

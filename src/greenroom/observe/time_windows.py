@@ -62,7 +62,7 @@ class CountWindow:
     def values(self, now: float) -> list[float | None]:
         """The counts of all steps that are over, the newest last; None for those before the first count."""
         if self._last is None:
-            return []
+            return [None] * (len(self._counts) - 1)
         self._advance(now)
         newest = int(now // self.step)
         begin = newest - len(self._counts) + 1

@@ -13,7 +13,7 @@ from tests.actors.federation.fake_upstreams import Upstairs, all_ready, call, fe
 from tests.actors.pools import handlers
 from tests.actors.pools.local_processes import House, LocalProvider
 
-from greenroom import Client, Context, Server
+from greenroom import Client, Context, Host, Server
 from greenroom import event_types as events
 from greenroom.actors.federation.upstream_spec import UpstreamState
 from greenroom.actors.pools.pool_options import Pool
@@ -332,6 +332,39 @@ async def test_where_a_tool_runs_is_one_word() -> None:
             "async_None": "loop",
             "sync_None": "thread",
         }
+
+
+async def test_the_rate_of_the_first_failure_is_that_of_a_minute() -> None:
+    async with open_shop() as (company, observatory), WireProbe(company) as probe:
+        await asyncio.sleep(300)
+        await probe.call("fall")
+        now = await look(observatory, "now")
+        assert (now.failed_total, now.failed_per_second) == (1, pytest.approx(1 / 60, rel=0.1))
+        curves = {each.name: [value for value in each.values if value is not None] for each in now.curves}
+        assert not any(curves["failed"] + curves["restarts"])
+        assert len(curves["failed"]) == len(curves["restarts"]) == 60
+
+
+async def test_streams_that_were_closed_are_not_open() -> None:
+    async with observed() as observatory:
+        assert bus.listener is not None
+        for stream in (1, 2):
+            bus.listener(events.StreamOpened(program="shop", stream=stream, kind="listen"))
+        bus.listener(events.StreamClosed(program="shop", stream=1, kind="listen", seconds=1.0))
+        view = await look(observatory, "sessions")
+        assert (view.streams_total, [each.stream for each in view.streams]) == (1, [2])
+
+
+async def test_the_calls_of_a_host_are_those_that_it_makes_and_of_a_gateway_those_that_it_answers() -> None:
+    front = Server("front")
+    front.mount(Host({"shop": shop()}))
+    async with Host({"shop": shop()}) as alone, observed("alone") as observatory:
+        await alone.call("shop:add", a=1)
+        assert (await look(observatory, "now")).calls_total == observatory.record.sides["client"].calls
+        async with front.started() as company, WireProbe(company) as probe:
+            await probe.call("shop__add", a=1)
+            assert (await look(observatory, "now")).calls_total == observatory.record.sides["server"].calls
+        assert len({each.calls for each in observatory.record.sides.values()}) == 2
 
 
 async def test_sessions_that_were_open_are_a_curve() -> None:

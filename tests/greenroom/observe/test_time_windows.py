@@ -27,6 +27,13 @@ def test_a_curve_has_the_counts_of_each_step_that_is_over(moments: list[float]) 
     assert window.values(now) == wanted
 
 
+def test_a_curve_without_counts_is_as_long_as_one_with_them() -> None:
+    window = CountWindow(5.0, 20)
+    assert window.values(100.0) == [None] * 19
+    window.add(100.0)
+    assert len(window.values(100.0)) == 19
+
+
 def test_a_rate_is_of_the_last_minute_and_of_the_time_since_the_first_count_where_that_is_shorter() -> None:
     window = CountWindow()
     assert window.per_second(0.0) == 0.0
