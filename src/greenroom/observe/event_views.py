@@ -27,6 +27,10 @@ LONGEST: Final = 200
 """The longest shown text of a row in characters."""
 _LONGEST_REASON: Final = 500
 _LONGEST_STACK: Final = 8_000
+_WHOLE: Final = 100.0
+"""Seconds from which on a duration has no fraction,"""
+_SHORT: Final = 0.0001
+"""and those below which it is in microseconds."""
 _HASHED: Final = 55
 """The length of a `traceparent`."""
 
@@ -191,7 +195,7 @@ def text_of_event(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - a line
             return f"{_of_call(event)} began{_by(event.principal)}"
         case events.CallEnded():
             said = f": {event.message or event.detail}" if event.message or event.detail else ""
-            return f"{_of_call(event)} ended: {event.outcome.replace('_', ' ')} after {event.seconds:.3g} s{said}"
+            return f"{_of_call(event)} ended: {event.outcome.replace('_', ' ')} after {_took(event.seconds)}{said}"
         case events.CallStep():
             return f"call {event.call}: {event.step} {event.text}"
         case events.ServerWrote():
@@ -202,23 +206,24 @@ def text_of_event(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - a line
         case events.SessionOpened():
             return f"session {event.session} opened{_from(event.peer)}{_by(event.principal)}"
         case events.SessionClosed():
-            return f"session {event.session} closed after {event.seconds:.3g} s{_why(event.reason)}"
+            return f"session {event.session} closed after {_took(event.seconds)}{_why(event.reason)}"
         case events.StreamOpened():
             return f"stream {event.stream} ({event.kind}) opened"
         case events.StreamClosed():
             how = "its reader was too slow, so it ended" if event.is_evicted else "closed"
-            return f"stream {event.stream} ({event.kind}): {how} after {event.seconds:.3g} s"
+            return f"stream {event.stream} ({event.kind}): {how} after {_took(event.seconds)}"
         case events.QuestionAsked():
             return f"question {event.question} asked: {event.method}"
         case events.QuestionEnded():
-            return f"question {event.question} ended: {event.outcome} after {event.seconds:.3g} s"
+            return f"question {event.question} ended: {event.outcome} after {_took(event.seconds)}"
         case events.TaskCreated():
             return f"task {event.task} created: {event.method} {event.name}"
         case events.TaskEnded():
-            return f"task {event.task} ended: {event.status} after {event.seconds:.3g} s"
+            return f"task {event.task} ended: {event.status} after {_took(event.seconds)}"
         case events.UpstreamChanged():
-            again = "" if event.next_attempt is None else f"; next attempt in {event.next_attempt:.3g} s"
-            return f"{event.upstream}: {event.before} → {event.state}{_why(event.reason)}{again}"
+            again = "" if event.next_attempt is None else f"; next attempt in {_took(event.next_attempt)}"
+            change = f"{event.before} → {event.state}" if event.before else event.state
+            return f"{event.upstream}: {change}{_why(event.reason)}{again}"
         case events.BreakerChanged():
             return f"breaker of {event.upstream}: {event.state.replace('_', ' ')}{_why(event.reason)}"
         case events.SignInEnded():
@@ -242,9 +247,9 @@ def text_of_event(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - a line
         case events.ProcessLeaked():
             return f"{event.label} {event.pid} did not unwind and was abandoned{_why(event.reason)}"
         case events.LoopBlocked():
-            return f"{event.label} {event.pid} blocked the event loop for {event.seconds:.3g} s"
+            return f"{event.label} {event.pid} blocked the event loop for {_took(event.seconds)}"
         case events.LoopLagged():
-            return f"the event loop was late by {event.seconds:.3g} s"
+            return f"the event loop was late by {_took(event.seconds)}"
         case events.ActDone():
             return f"{event.principal or 'an operator'}: {event.act} {event.target}: {event.outcome}"
         case _:
@@ -262,6 +267,13 @@ def _by(principal: str) -> str:
 
 def _from(peer: str) -> str:
     return f" by {peer}" if peer else ""
+
+
+def _took(seconds: float) -> str:
+    """A duration, without an exponent."""
+    if seconds >= _WHOLE:
+        return f"{seconds:.0f} s"
+    return f"{seconds:.3g} s" if seconds >= _SHORT or not seconds else f"{seconds:.6f} s"
 
 
 def _why(reason: str) -> str:

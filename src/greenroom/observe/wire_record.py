@@ -161,7 +161,7 @@ class WireRecord:
         """Add the message to its request's group, or begin one."""
         outgoing = frame.event.direction == "out"
         if frame.kind in ("result", "error"):
-            group = self._open.pop((owner, not outgoing, str(message.id)[:_LONGEST_ID]), None)
+            group = self._opened_by(owner, str(message.id)[:_LONGEST_ID], outgoing=not outgoing)
         elif frame.kind == "notification":
             group = self._group_of_notification(owner, message, outgoing=outgoing)
         else:
@@ -179,6 +179,15 @@ class WireRecord:
             group.frames.pop(-2)
         group.frames.append(frame)
         frame.group = group
+
+    def _opened_by(self, owner: Owner, request: str, *, outgoing: bool) -> _Group | None:
+        """The request that this reply ends. `initialize` belongs to no session, and its reply to the new one."""
+        own = self._open.pop((owner, outgoing, request), None)
+        if own is not None or not owner[2]:
+            return own
+        key = ((owner[0], owner[1], ""), outgoing, request)
+        first = self._open.get(key)
+        return self._open.pop(key) if first is not None and first.method == "initialize" else None
 
     def _group_of_notification(self, owner: Owner, message: _Message, *, outgoing: bool) -> _Group | None:
         """Of a cancellation the request that it cancels; otherwise the only request that is open in the other direction, if there is just one."""

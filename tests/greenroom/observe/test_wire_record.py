@@ -75,6 +75,18 @@ def test_equal_ids_in_two_sessions_and_in_two_directions_are_two_requests() -> N
     ]
 
 
+def test_the_reply_that_begins_a_session_is_that_of_its_request() -> None:
+    record = wire()
+    for id, method in ((1, "initialize"), (2, "tools/list")):
+        record.take(passed("in", request(id, method), session=""))
+        record.take(passed("out", reply(id), session="new"))
+    assert shape(record) == [
+        ("", "2", ["result"]),
+        ("tools/list", "2", ["request"]),
+        ("initialize", "1", ["request", "result"]),
+    ]
+
+
 def test_a_cancellation_belongs_to_the_request_that_it_cancels() -> None:
     record = wire()
     record.take(passed("in", request(1)))
