@@ -231,7 +231,7 @@ def summary(curve: Curve) -> str:
     """A curve as words, for readers who do not see it."""
     known = [value for value in curve.values if value is not None]
     if not known:
-        return "no values yet"
+        return "none so far"
     return f"now {measured(known[-1], curve.unit)}, at most {measured(max(known), curve.unit)}"
 
 

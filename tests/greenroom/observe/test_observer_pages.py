@@ -186,6 +186,24 @@ async def test_an_act_is_confirmed_and_done_as_the_viewer() -> None:
         site.program.acts.clear()
 
 
+async def test_the_two_buttons_of_a_confirmation_say_different_things() -> None:
+    site = Site(FakeProgram())
+    for act in ACTS:
+        texts = PageReader((await site.get(link("act", act=act, target="x")))[1]).texts
+        said = [each.strip() for each in texts if each.strip() in ("Cancel", "Back")]
+        assert len(said) == 1, act
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"), [(0.0, "Nothing needs your attention"), (0.3, "30 % of the calls of the last minute failed")]
+)
+async def test_calls_that_fail_need_attention(failed: float, said: str) -> None:
+    now = NowView(at=1.0, program="p", calls_per_second=1.0, failed_per_second=failed)
+    texts = PageReader((await Site(FakeProgram({"now": now})).get(path_of("now")))[1]).texts
+    found = {each.strip() for each in texts}
+    assert {"Nothing needs your attention", "30 % of the calls of the last minute failed"} & found == {said}
+
+
 @pytest.mark.parametrize(("state", "act"), [("serving", "drain"), ("drained", "undrain"), ("draining", "")])
 async def test_the_page_offers_what_ends_the_present_state(state: Any, act: str) -> None:
     site = Site(FakeProgram({"now": NowView(at=1.0, program="p", state=state)}))

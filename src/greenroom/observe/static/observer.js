@@ -72,6 +72,7 @@
     if (!state || state.textContent === text) return;
     state.textContent = text;
     state.className = `state ${tone}`;
+    document.documentElement.classList.toggle("is-stale", tone === "bad");
   };
 
   let stream = null;
@@ -155,6 +156,9 @@
 
   const timeOfDay = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(seconds % 60 ? { second: "2-digit" } : {}) });
 
+  // A value without neighbours is no line: it is drawn as a point.
+  const alone = (plot, series) => plot.data[series].filter((value) => value !== null).length === 1;
+
   const draw = (figure) => {
     const holder = figure.querySelector(".plot");
     const { unit, names, data } = JSON.parse(figure.dataset.curve);
@@ -171,7 +175,7 @@
       {
         width: Math.max(holder.clientWidth, 120),
         height: 136,
-        padding: [8, 6, 0, 0],
+        padding: [8, 18, 0, 0],
         legend: { show: false },
         cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
         scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.12 : 1] } },
@@ -183,7 +187,7 @@
             stroke: lines[place % lines.length],
             width: 1.75,
             fill: place === 0 ? `color-mix(in srgb, ${lines[0]} 12%, transparent)` : undefined,
-            points: { show: false },
+            points: { show: alone, size: 5 },
           })),
         ],
       },
