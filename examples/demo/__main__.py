@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from greenroom import program_runner
-from greenroom.observe import Admin
+from greenroom.observe import Admin, new_links
 from greenroom.supervision import Ref, child, spawn, wait_down
 from greenroom.transports.listening_sockets import CannotListen
 
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "The client has left; these processes are alive. Now it is your turn; Ctrl-C stops in order.",
             )
             await EVENT_PRINTER.call(EventPrinter.show_tree)
+            for each in new_links():  # the first one is far above by now
+                EVENT_PRINTER.cast(EventPrinter.say, f"Watch it in a browser: {each}")
             spawn(run_visits, server.company)
         await asyncio.Event().wait()
 
