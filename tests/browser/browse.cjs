@@ -225,8 +225,11 @@ const heals = async (page, other, base) => {
 
   // A fault is injected, and what happened stands beside what was predicted.
   await page.goto(`${base}faults?text=library/subscriptions`);
+  // Each link loads a page, whose script has to be there before the dialog can be: without it the link leads to a page that asks.
   await page.locator(".choose a", { hasText: "subscriptions" }).first().click();
+  await page.waitForURL(/[?&]pid=/);
   await page.locator('.choose a[href*="kind="]').first().click();
+  await page.waitForURL(/[?&]kind=/);
   await page.locator("#inject").click();
   await page.locator("dialog[open] button", { hasText: "Inject" }).click();
   await page.locator("dialog[open] [role=status]", { hasText: "Done" }).waitFor();
