@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from unicodedata import combining, east_asian_width
 
 from greenroom.observe import view_models as views
-from greenroom.observe.page_formats import NOTHING, age, clock, is_fresh, measured, number, size, took
+from greenroom.observe.page_formats import NOTHING, age, clock, is_fresh, measured, number, plural, size, took
 from greenroom.protocol.serialization import is_object
 from greenroom.supervision import visible_text
 
@@ -231,7 +231,9 @@ def _sessions(view: views.SessionsView) -> ViewTable:
         )
         for each in view.rows
     ]
-    above = [f"{view.total} sessions, {view.streams_total} streams, {view.evicted_total} streams evicted"]
+    above = [
+        f"{plural(view.total, 'session')}, {plural(view.streams_total, 'stream')}, {number(view.evicted_total)} evicted so far"
+    ]
     columns = ("SESSION", "PROGRAM", "PEER", "REVISION", "BY", "WHO", "AGE", "IDLE", "CALLS", "PID")
     return ViewTable(columns=columns, rows=rows, above=above)
 
@@ -516,8 +518,12 @@ def program_line(view: views.NowView) -> str:
         view.state.replace("_", " "),
         f"up {age(view.up_seconds)}",
     ]
-    wrong = {"gave up": view.gave_up_total, "crashes": view.crashes_total, "restarts": view.restarts_total}
-    parts += [f"{count} {word}" for word, count in wrong.items() if count]
+    if view.gave_up_total:
+        parts.append(f"{view.gave_up_total} gave up")
+    if view.crashes_total:
+        parts.append(f"{number(view.crashes_total)} crash{'' if view.crashes_total == 1 else 'es'}")
+    if view.restarts_total:
+        parts.append(plural(view.restarts_total, "restart"))
     if view.lag > _LATE:
         parts.append(f"{took(view.lag)} late")
     parts += [f"{number(view.calls_per_second)} calls/s", f"p95 {took(view.spread.p95)}", f"{view.processes} processes"]
@@ -532,13 +538,13 @@ def now_lines(view: views.NowView, width: int = 78) -> Iterator[str]:
         f"{number(view.refused_total)} refused"
     )
     counts = {
-        "sessions": view.sessions,
-        "streams": view.streams + view.listens,
-        "tasks": view.tasks,
-        "questions": view.questions,
-        "pool processes": view.pool_workers,
+        "session": view.sessions,
+        "stream": view.streams + view.listens,
+        "task": view.tasks,
+        "question": view.questions,
+        "pool worker": view.pool_workers,
     }
-    told = [f"{number(count)} {word}" for word, count in counts.items()]
+    told = [plural(count, word) for word, count in counts.items()]
     if view.memory:
         told.append(size(view.memory))
     yield ", ".join(told)

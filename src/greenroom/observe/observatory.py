@@ -351,6 +351,7 @@ class Observatory:
         side = record.sides[_own_side(node)]
         with record.lock:
             totals = record.totals
+            listens = sum(event.kind == "listen" for _, event in record.streams.entries.values())
             curves = [
                 side.rate.curve("calls", "1/s", now, is_rate=True),
                 side.failures.curve("failed", "1/s", now, is_rate=True),
@@ -368,8 +369,8 @@ class Observatory:
                 processes=len(node.processes),
                 supervisors=supervisors,
                 sessions=sessions,
-                streams=len(record.streams),
-                listens=sum(event.kind == "listen" for _, event in record.streams.entries.values()),
+                streams=len(record.streams) - listens,
+                listens=listens,
                 calls=side.in_flight,
                 tasks=tasks,
                 questions=len(record.questions),

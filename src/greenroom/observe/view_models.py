@@ -131,7 +131,9 @@ class NowView(View, kw_only=True):
     supervisors: int = 0
     sessions: int = 0
     streams: int = 0
+    """Streams to clients, but those that listen for changes,"""
     listens: int = 0
+    """and these."""
     calls: int = 0
     """Calls in flight."""
     tasks: int = 0

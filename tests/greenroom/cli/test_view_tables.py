@@ -103,6 +103,13 @@ def test_curves_are_bars_with_gaps_and_their_last_value() -> None:
     assert line.split() == ["lag", "250", "ms", "▁█·"]
 
 
+def test_one_is_not_called_by_the_word_for_many() -> None:
+    one = views.NowView(at=AT, program="x", sessions=1, streams=1, listens=1, crashes_total=1, restarts_total=1)
+    assert ", 1 crash, 1 restart, " in program_line(one)
+    assert "1 session, 2 streams, 0 tasks, 0 questions, 0 pool workers" in list(now_lines(one))
+    assert ", 2 crashes, 3 restarts, " in program_line(msgspec.structs.replace(one, crashes_total=2, restarts_total=3))
+
+
 def row(*cells: Cell) -> TableRow:
     return TableRow(key="k", cells=cells)
 

@@ -350,9 +350,11 @@ async def test_streams_that_were_closed_are_not_open() -> None:
         assert bus.listener is not None
         for stream in (1, 2):
             bus.listener(events.StreamOpened(program="shop", stream=stream, kind="listen"))
+        bus.listener(events.StreamOpened(program="shop", stream=3, kind="call"))
         bus.listener(events.StreamClosed(program="shop", stream=1, kind="listen", seconds=1.0))
-        view = await look(observatory, "sessions")
-        assert (view.streams_total, [each.stream for each in view.streams]) == (1, [2])
+        view, now = await look(observatory, "sessions"), await look(observatory, "now")
+        assert (view.streams_total, sorted(each.stream for each in view.streams)) == (2, [2, 3])
+        assert (now.streams, now.listens) == (1, 1)
 
 
 async def test_the_calls_of_a_host_are_those_that_it_makes_and_of_a_gateway_those_that_it_answers() -> None:
