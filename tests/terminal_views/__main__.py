@@ -38,7 +38,7 @@ VIEWS: Final = {
     "2": "PROCESS",
     "3": "calls in flight",
     "4": "REF CRASH",
-    "5": "streams evicted",
+    "5": "evicted so far",
     "6": "UPSTREAM",
     "7": "MINUTES",
     "8": "POOL",
