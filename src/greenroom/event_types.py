@@ -412,6 +412,7 @@ class LoopBlocked(Event, frozen=True, gc=False, kw_only=True):
     kind: str
     pid: str
     seconds: float
+    """For how long by now: the block goes on. `LoopLagged` tells how late the loop was in the end."""
     stack: str = ""
 
 

@@ -247,7 +247,7 @@ def text_of_event(event: Event) -> str:  # noqa: C901, PLR0911, PLR0912 - a line
         case events.ProcessLeaked():
             return f"{event.label} {event.pid} did not unwind and was abandoned{_why(event.reason)}"
         case events.LoopBlocked():
-            return f"{event.label} {event.pid} blocked the event loop for {_took(event.seconds)}"
+            return f"{event.label} {event.pid} blocks the event loop, for {_took(event.seconds)} by now"
         case events.LoopLagged():
             return f"the event loop was late by {_took(event.seconds)}"
         case events.ActDone():

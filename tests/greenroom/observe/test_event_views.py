@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.event_types import LoopLagged, UpstreamChanged
+from greenroom.event_types import LoopBlocked, LoopLagged, UpstreamChanged
 from greenroom.observe.event_views import text_of_event
 
 
@@ -30,3 +30,8 @@ def test_the_first_state_of_an_upstream_has_none_before_it() -> None:
         program="host", upstream="git", before="ready", state="degraded", reason="gone", next_attempt=2
     )
     assert text_of_event(degraded) == "git: ready → degraded: gone; next attempt in 2 s"
+
+
+def test_a_block_that_is_told_while_it_goes_on_says_no_end() -> None:
+    begun = LoopBlocked(node="node", label="tools/call 'grind'", kind="run_job", pid="<node.9>", seconds=1.0)
+    assert text_of_event(begun) == "tools/call 'grind' <node.9> blocks the event loop, for 1 s by now"
