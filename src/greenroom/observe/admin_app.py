@@ -320,7 +320,7 @@ def _sign_in_text(*, has_form: bool, was_wrong: bool) -> str:
     wrong = "This is not right, or no longer." if was_wrong else ""
     if has_form:
         what = (
-            f'<form method="post" action="{ROOT}sign-in"><label>Credential '
+            f'<form method="post" action="{ROOT}sign-in"><label>API key or token '
             '<input type="password" name="credential" autocomplete="off" required></label> <button>Sign in</button></form>'
         )
     else:
