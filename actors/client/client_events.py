@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from greenroom.actors.process_names import short_task_id
 from greenroom.auth.errors import SignInError
 from greenroom.event_types import (
+    LISTEN,
     CallEnded,
     CallStarted,
     CallStep,
@@ -57,8 +58,6 @@ _NAMED: Final = frozenset(method for _, method in _LISTS.values())
 """Methods whose requests have the name of something that the server announces."""
 _OF_A_TOOL: Final = frozenset({"tools/call", "tasks/result"})
 _TRACE_STATE: Final = "tracestate"
-_LISTEN: Final = "subscriptions/listen"
-"""The request that ends with its client."""
 _LONGEST_NAME: Final = 2048
 """Characters of a name or URI in an event,"""
 _LONGEST_TEXT: Final = 500
@@ -246,7 +245,7 @@ def outcome_of(
         case RequestLost():
             outcome = "peer_gone"
         case ClientClosed() if was_sent:
-            outcome = "cancelled" if method == _LISTEN else "peer_gone"
+            outcome = "cancelled" if method == LISTEN else "peer_gone"
         case InputRefused() | TaskLost():
             outcome = "error"
         case ClientError() | LocalProtocolError() | SignInError():

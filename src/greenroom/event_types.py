@@ -42,6 +42,9 @@ FAILED_OUTCOMES: Final[frozenset[Outcome]] = frozenset(
     {"error", "deadline", "peer_gone", "worker_crashed", "process_ended", "refused"}
 )
 """Outcomes that an operator looks for. A tool that reports an error, and a caller that cancels, are no failures of the program."""
+LISTEN: Final = "subscriptions/listen"
+"""The method of calls that are open until one side goes."""
+_ENDS_OF_LISTENS: Final = frozenset({"peer_gone", "process_ended"})
 PrincipalKind: TypeAlias = Literal["anonymous", "unnamed", "token", "named"]
 """What is known of the caller: nothing, credentials without a name, a token of an issuer, or a name."""
 
@@ -123,6 +126,17 @@ class CallEnded(Event, frozen=True, gc=False):
     principal_kind: PrincipalKind = "anonymous"
     task: str = ""
     host: str = ""
+
+    @property
+    def is_listen(self) -> bool:
+        """Whether it was a stream of changes: `seconds` is for how long it was open, and tells nothing of a speed."""
+        return self.method == LISTEN
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether an operator looks for it. A listen has not failed when it, its client or its server has gone."""
+        outcome = self.outcome
+        return outcome in FAILED_OUTCOMES and not (outcome in _ENDS_OF_LISTENS and self.method == LISTEN)
 
 
 class CallStep(Event, frozen=True, gc=False, kw_only=True):

@@ -139,7 +139,7 @@ def level_of(event: Event) -> Level:
     if isinstance(event, _FREQUENT):
         return "debug"
     if isinstance(event, events.CallEnded):
-        return "warning" if event.outcome in events.FAILED_OUTCOMES else "info"
+        return "warning" if event.is_failure else "info"
     if isinstance(event, events.UpstreamChanged):
         return "info" if event.state in ("ready", "starting", "stopping", "stopped") else "warning"
     if isinstance(event, events.BreakerChanged):
@@ -176,6 +176,8 @@ def event_filter(asked: FollowRequest) -> Callable[[Event], bool]:
         outcome: object = getattr(found, "outcome", "")
         if outcomes and outcome not in outcomes:
             return False
+        if isinstance(event, events.CallEnded) and event.is_listen:  # its end is no failure, and its time no duration
+            return not asked.slower and (event.is_failure or not asked.is_failed)
         if asked.is_failed and outcome not in fails:
             return False
         return not asked.slower or getattr(found, "seconds", 0.0) >= asked.slower

@@ -54,7 +54,6 @@ _NAMED: Final[Mapping[str, str]] = {"tools/call": "tool", "prompts/get": "prompt
 
 _TRANSPORTS: Final[Mapping[str, tuple[str, str]]] = {"http": ("tcp", "http"), "stdio": ("pipe", "")}
 """By this program's word for a transport: the conventions' `network.transport` and `network.protocol.name`."""
-_LISTEN: Final = "subscriptions/listen"
 _ERROR_TYPES: Final[Mapping[str, str]] = {"result": "", "asks": "", "error": "_OTHER", "deadline": "timeout"}
 
 
@@ -62,8 +61,8 @@ def error_type(ended: CallEnded) -> str:
     """The conventions' `error.type` of a call: the code of a JSON-RPC error, or else this program's word for the outcome. Empty for a call that did not fail."""
     if ended.code is not None:
         return str(ended.code)
-    if ended.method == _LISTEN and ended.outcome == "cancelled":
-        return ""  # the way in which a client ends it
+    if ended.is_listen and (ended.outcome == "cancelled" or not ended.is_failure):
+        return ""  # the ways in which one ends
     return _ERROR_TYPES.get(ended.outcome, ended.outcome)
 
 

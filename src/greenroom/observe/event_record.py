@@ -112,6 +112,7 @@ class NameCounts:
     name: str
     host: str = ""
     calls: int = 0
+    failed: int = 0
     refused: int = 0
     crashes: int = 0
     outcomes: Counter[str] = field(default_factory=Counter[str])
@@ -119,11 +120,6 @@ class NameCounts:
     rate: CountWindow = field(default_factory=CountWindow)
     failures: CountWindow = field(default_factory=CountWindow)
     window: SpreadWindow = field(default_factory=SpreadWindow)
-
-    @property
-    def failed(self) -> int:
-        """The calls that failed."""
-        return sum(count for outcome, count in self.outcomes.items() if outcome in events.FAILED_OUTCOMES)
 
 
 @dataclass(slots=True, eq=False)
@@ -283,14 +279,16 @@ class EventRecord:
             self._left_out.add(event.call)
 
     def _call_ended(self, event: CallEnded, now: float) -> None:
-        side, failed = self.sides[event.side], event.outcome in events.FAILED_OUTCOMES
+        side, failed = self.sides[event.side], event.is_failure
+        has_duration = not event.is_listen
         seen = self.calls.pop(event.call, None)
         if seen is not None or event.call in self._left_out:
             self._left_out.discard(event.call)
             side.in_flight -= 1
         side.calls += 1
         side.rate.add(now)
-        side.window.add(now, event.seconds)
+        if has_duration:
+            side.window.add(now, event.seconds)
         if failed:
             side.failed += 1
             side.failures.add(now)
@@ -300,8 +298,10 @@ class EventRecord:
             counts.outcomes[event.outcome] += 1
             counts.isolation = event.isolation or counts.isolation
             counts.rate.add(now)
-            counts.window.add(now, event.seconds)
+            if has_duration:
+                counts.window.add(now, event.seconds)
             if failed:
+                counts.failed += 1
                 counts.failures.add(now)
             if event.outcome in ("worker_crashed", "process_ended"):
                 counts.crashes += 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.example_counts import examples
 
 from greenroom import inspect_requests
-from greenroom.event_types import EVENT_TYPES, CallEnded, CallStarted, ChildStarted, FramePassed, ProcessCrashed
+from greenroom.event_types import EVENT_TYPES, LISTEN, CallEnded, CallStarted, ChildStarted, FramePassed, ProcessCrashed
 from greenroom.inspect_protocol import (
     EVENT_GROUPS,
     LONGEST_REQUEST,
@@ -345,6 +345,11 @@ async def test_messages_of_the_protocol_are_no_events_to_follow(folder: Path) ->
         (FollowRequest(is_failed=True), ended(outcome="tool_error"), True),
         (FollowRequest(is_failed=True), ended(outcome="asks"), False),
         (FollowRequest(is_failed=True), ended(), False),
+        (FollowRequest(is_failed=True), ended(method=LISTEN, outcome="cancelled"), False),
+        (FollowRequest(is_failed=True), ended(method=LISTEN, outcome="peer_gone"), False),
+        (FollowRequest(is_failed=True), ended(method=LISTEN, outcome="refused"), True),
+        (FollowRequest(level="warning"), ended(method=LISTEN, outcome="peer_gone"), False),
+        (FollowRequest(slower=0.1), ended(method=LISTEN, seconds=60.0), False),
         (FollowRequest(slower=0.1), ended(seconds=0.1), True),
         (FollowRequest(slower=0.2), ended(seconds=0.1), False),
         (FollowRequest(), FramePassed(side="server", program="x", direction="in", body=b"secret"), False),

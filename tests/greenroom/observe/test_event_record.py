@@ -92,6 +92,21 @@ def test_each_call_is_counted_once_by_its_side_name_and_outcome(
         assert counts.failed == sum(each in ("error", "worker_crashed", "refused") for each in own)
 
 
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_listen_has_no_duration_and_fails_only_where_it_did_not_come_about(side: events.Side) -> None:
+    record = EventRecord(Clock())
+    ends: list[events.Outcome] = ["result", "cancelled", "peer_gone", "process_ended", "refused"]
+    for number, outcome in enumerate(ends, 1):
+        record.take(end(call(number, "", side=side, method=events.LISTEN), outcome, seconds=3_600.0))
+    record.take(end(call(9, side=side)))
+    counts = record.sides[side]
+    assert (counts.calls, counts.failed) == (6, 1)
+    (listens,) = [each for each in record.names.values() if each.method == events.LISTEN]
+    assert (listens.calls, listens.failed, listens.window.spread(1_000.0).count) == (5, 1, 0)
+    for window in (counts.window, *(each.window for each in record.programs.values())):
+        assert window.spread(1_000.0).longest == 0.1
+
+
 def test_a_call_that_began_before_the_record_is_not_in_flight_after_its_end() -> None:
     record = EventRecord(Clock())
     record.take(end(call(1)))

@@ -346,6 +346,13 @@ def test_an_error_type_is_the_code_or_the_outcome(outcome: events.Outcome, code:
 
 
 @pytest.mark.parametrize(
+    ("outcome", "told"), [("cancelled", ""), ("peer_gone", ""), ("process_ended", ""), ("refused", "refused")]
+)
+def test_a_listen_that_ended_has_no_error_type(outcome: events.Outcome, told: str) -> None:
+    assert error_type(ended(method=events.LISTEN, outcome=outcome)) == told
+
+
+@pytest.mark.parametrize(
     ("address", "parts"),
     [
         ("127.0.0.1:80", ("127.0.0.1", "80")),
