@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 LONGEST_REQUEST: Final = 16 * 1024
 """The longest request in bytes."""
 
-ActName: TypeAlias = Literal[
-    "retry", "park", "unpark", "restart", "kill", "cancel", "cancel_task", "recycle", "drain", "undrain"
-]
+ActName: TypeAlias = Literal["retry", "park", "restart", "kill", "cancel", "cancel_task", "recycle", "drain", "undrain"]
 """What a client may do to the program. Calls of tools and faults are no acts of this socket."""
 Inspect: TypeAlias = "bool | Literal['acts']"
 """Whether a program's user may look at it from another terminal, and act on it."""

@@ -60,7 +60,6 @@ class Acts:
             "restart": self._restart,
             "retry": self._retry,
             "park": self._park,
-            "unpark": self._retry,
             "recycle": self._recycle,
             "cancel": self._cancel,
             "cancel_task": self._cancel_task,

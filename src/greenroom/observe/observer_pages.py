@@ -65,9 +65,8 @@ ACTS: Final = {
     ),
     "retry": ActText("Try to reach this server now?", "The next attempt is made at once.", "upstreams"),
     "park": ActText(
-        "Park this server?", "Its connection is closed, and calls to it fail until it is unparked.", "upstreams"
+        "Park this server?", "Its connection is closed, and calls to it fail until it is retried.", "upstreams"
     ),
-    "unpark": ActText("Take this server up again?", "It is connected at once.", "upstreams"),
     "cancel": ActText("Cancel this call?", "Its handler is cancelled, and its caller gets an error.", "calls"),
     "cancel_task": ActText("Cancel this task?", "Its work is cancelled, and it ends as cancelled.", "tasks"),
     "recycle": ActText(

@@ -274,7 +274,7 @@ def acts_on_upstream(upstream: Upstream) -> list[str]:
             return []
         case "parked":
             is_held = upstream.parked is not None and upstream.revive_at is None
-            return ["unpark"] if is_held else ["retry", "park"]
+            return ["retry"] if is_held else ["retry", "park"]
         case "ready":
             return ["restart", "park"]
         case _:
@@ -290,8 +290,6 @@ def upstream_row(
         counts = record.programs.get((federation.key.name, upstream.name))
         spread = (SpreadWindow() if counts is None else counts.window).spread(now)
     offering, process = upstream.offering, None if upstream.pid is None else node.process(upstream.pid)
-    supervisor: Any = None if process is None else process.behaviour.inner
-    records = supervisor.children() if hasattr(supervisor, "children") else ()
     is_running = process is not None and not process.life
     return UpstreamRow(
         upstream=shown(upstream.name),
@@ -312,7 +310,7 @@ def upstream_row(
         calls=0 if counts is None else counts.calls,
         failed=0 if counts is None else counts.failed,
         spread=spread,
-        restarts=sum(each.restarts for each in records),
+        restarts=status.restarts,
         pid=str(upstream.pid) if is_running else "",
         acts=acts_on_upstream(upstream) if acts else [],
     )

@@ -236,7 +236,7 @@ class UpstreamRow(msgspec.Struct, frozen=True, kw_only=True):
     pid: str = ""
     """Its supervisor."""
     acts: list[str] = []
-    """`retry`, `park`, `unpark`, `restart`: those that make sense in its state."""
+    """`retry`, `park`, `restart`: those that make sense in its state."""
     worker: str = ""
 
 

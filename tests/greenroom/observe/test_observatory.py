@@ -401,16 +401,19 @@ async def test_an_upstream_that_dies_is_seen_and_parked_and_retried() -> None:
         await reaches(federation, "one", UpstreamState.PARKED)
         await asyncio.sleep(1)
         (row,) = (await look(observatory, "upstreams")).rows
-        assert (row.state, row.acts, row.next_attempt, row.pid) == ("parked", ["unpark"], None, "")
+        assert (row.state, row.acts, row.next_attempt, row.pid) == ("parked", ["retry"], None, "")
         assert "operator" in row.reason
         await asyncio.sleep(3_600)
         (row,) = (await look(observatory, "upstreams")).rows
         assert row.state == "parked"
-        assert done(await observatory.act("unpark", "one"))
+        assert done(await observatory.act("retry", "one"))
         await reaches(federation, "one", UpstreamState.READY)
         assert done(await observatory.act("restart", f"{row.program}/one"))
         await reaches(federation, "one", UpstreamState.READY)
         assert await call(federation, "one") == "echo"
+        await asyncio.sleep(1)
+        (row,) = (await look(observatory, "upstreams")).rows
+        assert row.restarts == 2  # after it was parked, and by an operator
         changes = [each.text for each in (await look(observatory, "upstreams")).notices]
         assert any("parked" in each for each in changes)
         assert not done(await observatory.act("retry", "two"))
@@ -437,8 +440,8 @@ async def test_servers_of_the_same_name_of_two_hosts_are_counted_apart() -> None
 async def test_an_upstream_that_is_retried_while_it_is_being_parked_comes_back() -> None:
     async with federated({"one": spec(Upstairs())}) as federation, observed("host", acts=True) as observatory:
         await all_ready(federation)
-        await asyncio.gather(observatory.act("park", "one"), observatory.act("unpark", "one"))
-        await observatory.act("unpark", "one")
+        await asyncio.gather(observatory.act("park", "one"), observatory.act("retry", "one"))
+        await observatory.act("retry", "one")
         await reaches(federation, "one", UpstreamState.READY)
 
 
@@ -474,7 +477,6 @@ def done(outcome: ActOutcome) -> bool:
         "restart",
         "retry",
         "park",
-        "unpark",
         "recycle",
         "cancel",
         "cancel_task",
