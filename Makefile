@@ -34,8 +34,8 @@ COVER  = $(if $(COVERAGE),$(BIN)/coverage run )
 test: check ## the gates, and a test of every promise
 	$(if $(COVERAGE),$(BIN)/coverage erase)
 	$(COVER)$(PYTEST) $(SHARED)
-# Two for each core, since tests wait for processes and sockets for half of their time; what is measured computes more, and gets one more than cores.
-SHARED := --numprocesses=$(shell expr $(if $(COVERAGE),1,$$(getconf _NPROCESSORS_ONLN)) + $$(getconf _NPROCESSORS_ONLN)) --dist=loadfile
+# Two for each core, since tests wait for processes and sockets for half of their time; one where branches are counted, which takes time of the tests' deadlines.
+SHARED := --numprocesses=$(shell expr $(if $(COVERAGE),1,2) \* $$(getconf _NPROCESSORS_ONLN)) --dist=loadfile
 
 deep: $(STAMP) $(DOCS) ## what make test leaves out: storms, full matrices and long searches. COVERAGE=1 judges what both runs reached
 	$(COVER)$(PYTEST) $(SHARED) -m '(deep or hypothesis) and not soak' --hypothesis-profile=deep
