@@ -5,6 +5,7 @@ Imported when the first of them has a listener, so that a program without listen
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -286,28 +287,29 @@ def _text(values: Mapping[str, Any] | None, name: str) -> str:
 class ClientSession:
     """The events of one time in which a connection is ready, in either era."""
 
-    __slots__ = ("_began", "_line", "_loop", "_revision", "id")
+    __slots__ = ("_began", "_line", "_loop", "_revision", "id", "opened")
 
-    def __init__(self, line: ConnectionLine, loop: AbstractEventLoop) -> None:
-        """Announce that the connection has become ready."""
+    def __init__(self, line: ConnectionLine, loop: AbstractEventLoop, age: float | None = None) -> None:
+        """Announce that the connection has become ready. With `age` it did so that many seconds ago, and nothing is announced."""
         self.id = f"client-{next(_sessions)}"
         """The id in events, which is no secret of the protocol."""
         self._line = line
         self._loop = loop
-        self._began = loop.time()
+        self._began = loop.time() - (age or 0.0)
         self._revision, transport, _, address = _server(line)
-        if bus.listener is not None:
-            bus.listener(
-                SessionOpened(
-                    side="client",
-                    program=line.name,
-                    session=self.id,
-                    revision=self._revision,
-                    transport=transport,
-                    peer=_text(line.welcome.server_info, "name")[:_LONGEST_TEXT] if line.welcome is not None else "",
-                    address=address,
-                )
-            )
+        self.opened: Final = SessionOpened(
+            at=time.time() - (age or 0.0),
+            side="client",
+            program=line.name,
+            session=self.id,
+            revision=self._revision,
+            transport=transport,
+            peer=_text(line.welcome.server_info, "name")[:_LONGEST_TEXT] if line.welcome is not None else "",
+            address=address,
+        )
+        """The event that tells of it."""
+        if age is None and bus.listener is not None:
+            bus.listener(self.opened)
 
     def close(self, cause: BaseException | None) -> None:
         """Announce that it is over; without a cause, because this program closes it."""

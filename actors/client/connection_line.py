@@ -278,11 +278,12 @@ class ConnectionLine:
 
         return ClientCall(self.name, self, loop, method, params, id)
 
-    def start_session(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Announce to the listeners of events that the connection is ready."""
+    def start_session(self, loop: asyncio.AbstractEventLoop, age: float | None = None) -> ClientSession:
+        """Announce to the listeners of events that the connection is ready. With `age` it has been for so long, and nothing is announced."""
         from .client_events import ClientSession  # noqa: PLC0415 - as above
 
-        self.session = ClientSession(self, loop)
+        self.session = session = ClientSession(self, loop, age)
+        return session
 
     def transmit(
         self,

@@ -26,34 +26,40 @@ def announce_state(upstream: Upstream, before: str) -> None:
     """Emit the present state of an upstream, which was in the state `before`; empty for a new one."""
     listener = bus.listener
     if listener is not None:
-        status = upstream.status
-        listener(
-            UpstreamChanged(
-                program=upstream.federation.key.name,
-                upstream=upstream.name,
-                before=before,
-                state=status.state.value,
-                reason=reason_text(status.cause),
-                next_attempt=status.next_attempt,
-                revision=status.revision,
-                process=status.process,
-            )
-        )
+        listener(state_of(upstream, before))
 
 
 def announce_breaker(upstream: Upstream) -> None:
     """Emit the present state of an upstream's breaker."""
     listener = bus.listener
     if listener is not None:
-        breaker = upstream.breaker
-        listener(
-            BreakerChanged(
-                program=upstream.federation.key.name,
-                upstream=upstream.name,
-                state=breaker.state.value,
-                reason=reason_text(breaker.cause),
-            )
-        )
+        listener(breaker_of(upstream))
+
+
+def state_of(upstream: Upstream, before: str = "") -> UpstreamChanged:
+    """The event that tells the present state of an upstream."""
+    status = upstream.status
+    return UpstreamChanged(
+        program=upstream.federation.key.name,
+        upstream=upstream.name,
+        before=before,
+        state=status.state.value,
+        reason=reason_text(status.cause),
+        next_attempt=status.next_attempt,
+        revision=status.revision,
+        process=status.process,
+    )
+
+
+def breaker_of(upstream: Upstream) -> BreakerChanged:
+    """The event that tells the present state of an upstream's breaker."""
+    breaker = upstream.breaker
+    return BreakerChanged(
+        program=upstream.federation.key.name,
+        upstream=upstream.name,
+        state=breaker.state.value,
+        reason=reason_text(breaker.cause),
+    )
 
 
 def announce_unsent(

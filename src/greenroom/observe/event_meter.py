@@ -8,18 +8,17 @@ escaped. Of what peers choose, each program has a share.
 from __future__ import annotations
 
 import ipaddress
-import sys
 import time
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from greenroom import event_types as events
-from greenroom.actors.running_trees import running_trees
 from greenroom.supervision import visible
 from greenroom.supervision.introspect import count_program
-from greenroom.supervision.kernel.process_lookup import open_nodes
 
 from . import metric_table as table
+from .earlier_events import earlier_events, running_federations
 from .fair_shares import FairShares
 from .metric_table import OTHER, PROGRAM, UNKNOWN
 
@@ -153,6 +152,10 @@ class EventMeter:
         self._open: dict[str, dict[object, tuple[str, ...]]] = {metric.name: {} for metric in _COUNTED_WHILE_OPEN}
         """By gauge: what is open, with its labels. Each that is opened is closed once."""
         self._calls = self._open[table.CALLS_IN_FLIGHT.name]
+        self._shown: dict[str, frozenset[tuple[str, ...]]] = {
+            metric.name: frozenset() for metric in _COUNTED_WHILE_OPEN
+        }
+        """By gauge: the labels that were read, which are 0 when nothing is open any more."""
         self._states: dict[str, dict[tuple[str, str], dict[str, bool]]] = {
             table.UPSTREAM_STATE.name: {},
             table.BREAKER_STATE.name: {},
@@ -192,6 +195,15 @@ class EventMeter:
         if handler is not None:
             handler(event)
 
+    def take_up(self) -> None:
+        """Show what began before it listened: it is open, and is counted no more. To be called once it listens."""
+        for event in earlier_events():
+            if isinstance(event, events.SessionOpened):
+                self._session_opened(event)
+            else:
+                is_breaker = isinstance(event, events.BreakerChanged)
+                self._set_state(table.BREAKER_STATE if is_breaker else table.UPSTREAM_STATE, event)
+
     def _record(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         self._find(metric, labels)(value)
 
@@ -211,8 +223,10 @@ class EventMeter:
         """The present value of each gauge. Processes and threads are looked at once a second, however often this is called."""
         for metric in _COUNTED_WHILE_OPEN:
             # `list` of a dict's values is atomic, so that another thread may change the dict.
-            for labels, number in Counter(list(self._open[metric.name].values())).items():
-                yield metric, labels, number
+            present = Counter(list(self._open[metric.name].values()))
+            shown = self._shown[metric.name]
+            yield from ((metric, labels, present[labels]) for labels in [*present, *(shown - present.keys())])
+            self._shown[metric.name] = shown | set(islice(present.keys() - shown, _MOST_SERIES - len(shown)))
         for metric in (table.UPSTREAM_STATE, table.BREAKER_STATE):
             yield from self._state_gauges(metric)
         counts = self._program_counts()
@@ -370,22 +384,23 @@ class EventMeter:
     # --- upstreams, sign-ins and pools
 
     def _upstream_changed(self, event: events.UpstreamChanged) -> None:
-        self._state_changed(table.UPSTREAM_STATE, table.UPSTREAM_CHANGES, event)
+        self._set_state(table.UPSTREAM_STATE, event)
+        self._record(table.UPSTREAM_CHANGES, self._state_labels(event), 1)
         if event.state == _REMOVED:
             for by_upstream in self._states.values():
                 by_upstream.pop((event.program, event.upstream), None)
 
     def _breaker_changed(self, event: events.BreakerChanged) -> None:
-        self._state_changed(table.BREAKER_STATE, table.BREAKER_CHANGES, event)
+        self._set_state(table.BREAKER_STATE, event)
+        self._record(table.BREAKER_CHANGES, self._state_labels(event), 1)
 
-    def _state_changed(
-        self, gauge: Metric, counter: Metric, event: events.UpstreamChanged | events.BreakerChanged
-    ) -> None:
+    def _state_labels(self, event: events.UpstreamChanged | events.BreakerChanged) -> tuple[str, str, str]:
+        return self._program(event.program), self._upstream(event.upstream), self._word(event.state)
+
+    def _set_state(self, gauge: Metric, event: events.UpstreamChanged | events.BreakerChanged) -> None:
         had = self._states[gauge.name].get((event.program, event.upstream), {})
         # A new dict, since another thread may read the old one.
         self._states[gauge.name][event.program, event.upstream] = {**dict.fromkeys(had, False), event.state: True}
-        labels = (self._program(event.program), self._upstream(event.upstream), self._word(event.state))
-        self._record(counter, labels, 1)
 
     def _sign_in_ended(self, event: events.SignInEnded) -> None:
         outcome = "failure" if event.is_failure else "success"
@@ -424,13 +439,9 @@ class EventMeter:
 
 def _upstream_queues() -> Iterator[tuple[str, str, int]]:
     """Each upstream that is attached, and how many calls wait for it. Any thread may ask."""
-    module: Any = sys.modules.get("greenroom.actors.federation.federation")
-    if module is None:
-        return  # a program without hosts and gateways
-    for node in open_nodes():
-        for federation in running_trees(node, module.Federation):
-            for upstream in list(federation.members.values()):
-                yield federation.key.name, upstream.name, upstream.limiter.waiting
+    for _, federation in running_federations():
+        for upstream in list(federation.members.values()):
+            yield federation.key.name, upstream.name, upstream.limiter.waiting
 
 
 _COUNTED_WHILE_OPEN: Final = (

@@ -168,6 +168,7 @@ class OpenTelemetry:
             raise ConfigError("this program is traced already: install one OpenTelemetry, before the first server runs")
         bus.tracer = self
         self._unsubscribe = bus.subscribe(self._on_event)
+        self._meter.take_up()
         return self
 
     def uninstall(self) -> None:

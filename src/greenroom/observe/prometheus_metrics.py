@@ -119,7 +119,7 @@ class _TableCollector(Collector):
 
 
 class PrometheusMetrics:
-    """Counts the events of this program from now on, and writes them as Prometheus reads them.
+    """Counts the events of this program from now on, shows what is open already, and writes them as Prometheus reads them.
 
     `registry` is one of prometheus_client's, such as its `REGISTRY` with metrics of your own; without it there is a new one. Any thread may read.
     """
@@ -132,6 +132,7 @@ class PrometheusMetrics:
         self._collector = _TableCollector(self._table_families)
         self.registry.register(self._collector)
         self._unsubscribe = bus.subscribe(self._meter)
+        self._meter.take_up()
         self._is_closed = False
 
     def __enter__(self) -> Self:

@@ -133,7 +133,7 @@ def test_a_call_is_in_each_of_its_metrics_with_the_conventions_labels(metrics: P
     assert sample.labels["server_port"] == "8000"
     assert sample.labels["gen_ai_prompt_name"] == "ask"
     assert sample.labels["error_type"] == sample.labels["rpc_response_status_code"] == "-32602"
-    assert values(metrics, "greenroom_call_in_flight") == {}
+    assert values(metrics, "greenroom_call_in_flight") == {"git client upstream": 0}
 
 
 def _samples(metrics: PrometheusMetrics) -> list[Any]:
@@ -497,3 +497,29 @@ async def test_an_upstream_has_its_state_and_its_queue(metrics: PrometheusMetric
         await asyncio.gather(*calls)
         assert values(metrics, "greenroom_upstream_queue") == {"host slow": 0}
     assert values(metrics, "greenroom_upstream_state") == values(metrics, "greenroom_upstream_queue") == {}
+
+
+async def test_metrics_that_come_late_show_what_is_open_and_a_gauge_stays_at_0() -> None:
+    server = Server("shop")
+
+    @server.tool
+    def add() -> int:
+        return 1
+
+    async with Host() as host:
+        await host.add("shop", server)
+        await host.call_tool("shop:add", {})
+        with PrometheusMetrics() as late:
+            assert values(late, "greenroom_upstream_state") == {"host ready shop": 1}
+            assert values(late, "greenroom_upstream_changes_total") == {}
+            assert values(late, "greenroom_session_open") == {"shop client memory": 1}
+            emit(events.CallStarted(call=-1, side="server", program="demo", way="session", method="ping"))
+            assert values(late, "greenroom_call_in_flight") == {"demo server session": 1}
+            emit(ended(call=-1))
+            assert values(late, "greenroom_call_in_flight") == {"demo server session": 0}
+            with PrometheusMetrics() as later:
+                assert values(later, "greenroom_session_open") == {"shop client memory": 1}
+                assert values(later, "greenroom_call_in_flight") == {}
+            await host.remove("shop")
+            assert values(late, "greenroom_session_open") == {"shop client memory": 0}
+            assert values(late, "greenroom_upstream_state") == {}
