@@ -217,6 +217,7 @@ class EventRecord:
         self.gave_up: deque[tuple[int, float, Event]] = deque(maxlen=MOST_BLOCKS)
         self.restarts, self.lag = CountWindow(), CountWindow()
         self._number = 0
+        self._began_at: float | None = None
         self._takers: dict[type[Event], Callable[[Any, float], None]] = {
             events.CallStarted: self._call_started,
             events.CallEnded: self._call_ended,
@@ -268,6 +269,23 @@ class EventRecord:
                 side.in_flight = 0
             for table in (self.sessions, self.streams, self.questions, self.tasks):
                 table.clear()
+
+    def begin(self) -> None:
+        """Events are taken from now on: rates are means since then, else the first call or failure, however late, would have a high one."""
+        with self.lock:
+            if self._began_at is None:
+                self._began_at = self._now()
+                for window in (
+                    self.restarts,
+                    *(each for side in self.sides.values() for each in (side.rate, side.failures)),
+                ):
+                    window.add(self._began_at, 0.0)
+
+    def take_up(self, event: events.SessionOpened) -> None:
+        """Take a session that began before events were taken, and is open."""
+        with self.lock:
+            at = min(self._now(), event.at)
+            self.sessions.open((event.side, event.program, event.session), at, bounded(event))
 
     # --- calls
 
@@ -334,6 +352,9 @@ class EventRecord:
                 found = self.names.get(key)
             if found is None:
                 found = self.names[key] = NameCounts(*key)
+                if self._began_at is not None:
+                    for window in (found.rate, found.failures):
+                        window.add(self._began_at, 0.0)  # the same time as the program's
         return found
 
     def _counts_of_program(self, event: CallEnded) -> NameCounts:

@@ -24,6 +24,7 @@ from greenroom.supervision.event_bus import bus
 from greenroom.supervision.kernel.process_lookup import shared_task
 
 from . import event_views, process_views, program_views
+from .earlier_events import earlier_events
 from .event_record import EventRecord
 from .time_windows import MINUTE, STEP, CountWindow
 from .view_models import (
@@ -158,11 +159,11 @@ class Observatory:
             self._epoch = loop, time.time() - loop.time()
         self._started_at = loop.time()
         self.record.forget_open()
-        with self.record.lock:
-            sides = self.record.sides.values()
-            for window in (self.record.restarts, *(each.rate for each in sides), *(each.failures for each in sides)):
-                window.add(self.now(), 0.0)  # else the first failure, however late, would have a high rate
+        self.record.begin()
         self._subscriptions = [bus.subscribe(self.record.take)]
+        for event in earlier_events():
+            if isinstance(event, events.SessionOpened):
+                self.record.take_up(event)
         if self.capture:
             self._subscriptions.append(bus.subscribe(self._take_detail, details=True))
         self._sample()

@@ -107,6 +107,18 @@ def test_a_listen_has_no_duration_and_fails_only_where_it_did_not_come_about(sid
         assert window.spread(1_000.0).longest == 0.1
 
 
+def test_the_rate_of_a_tool_is_of_the_same_time_as_the_programs() -> None:
+    clock = Clock()
+    record = EventRecord(clock)
+    record.begin()
+    clock.now += 40
+    for number in range(8):
+        record.take(end(call(number)))
+    (tool,) = record.names.values()
+    rates = [each.per_second(clock.now) for each in (record.sides["server"].rate, tool.rate)]
+    assert rates == [pytest.approx(0.2), pytest.approx(0.2)]
+
+
 def test_a_call_that_began_before_the_record_is_not_in_flight_after_its_end() -> None:
     record = EventRecord(Clock())
     record.take(end(call(1)))

@@ -419,6 +419,19 @@ async def test_an_upstream_that_dies_is_seen_and_parked_and_retried() -> None:
         assert not done(await observatory.act("retry", "two"))
 
 
+async def test_connections_that_were_open_before_are_among_the_sessions_until_they_end() -> None:
+    async with federated({"one": spec(Upstairs())}) as federation:
+        await all_ready(federation)
+        await asyncio.sleep(60)
+        async with observed("host", acts=True) as observatory:
+            (row,) = (await look(observatory, "sessions")).rows
+            assert (row.side, row.program, row.age) == ("client", "one", pytest.approx(60, abs=2))
+            await observatory.act("park", "one")
+            await reaches(federation, "one", UpstreamState.PARKED)
+            await asyncio.sleep(1)
+            assert (await look(observatory, "sessions")).rows == []
+
+
 async def test_servers_of_the_same_name_of_two_hosts_are_counted_apart() -> None:
     async with (
         observed("hosts") as observatory,
