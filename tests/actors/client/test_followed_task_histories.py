@@ -180,7 +180,8 @@ async def test_each_call_ends_once_and_each_key_is_answered_once(seed: int, loss
     for found in server.tasks.values():
         for given in found.answers.values():
             assert len({str(value) for value, _ in given}) == 1  # repeated after a loss, and then the same
-            assert all(reply != {"resultType": "complete"} for _, reply in given[:-1])
+            # A reply that its connection had not read when it was killed is lost: its answer is given again by the next one.
+            assert losses or all(reply != {"resultType": "complete"} for _, reply in given[:-1])
         if not losses:
             assert found.cancelled != (found.id in fetched)
             assert all(
