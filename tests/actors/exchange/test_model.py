@@ -76,6 +76,16 @@ class ModelCall:
         """The questions that wait for answers, of the first stage that has some."""
         return next((stage - self.answered for stage in STAGES if stage - self.answered), frozenset[str]())
 
+    @property
+    def sealed(self) -> frozenset[str]:
+        """The answers that its state carries: those to questions that the tool has asked. One that was sent ahead is asked for again."""
+        asked = frozenset[str]()
+        for stage in STAGES:
+            asked |= stage
+            if stage - self.answered:
+                break
+        return self.answered & asked
+
 
 class Model:
     """What must have become of the calls."""
@@ -153,7 +163,7 @@ class Play:
         result, model = message["result"], self.model
         if result["resultType"] == "input_required":
             call = model.parked[run]
-            self.states.append(Sealed(result["requestState"], model.now, run, call.round, call.answered))
+            self.states.append(Sealed(result["requestState"], model.now, run, call.round, call.sealed))
             return "".join(sorted(result["inputRequests"]))
         text = result["content"][0]["text"]
         assert text == ("Tool execution failed" if result["isError"] else "abc")
