@@ -201,7 +201,7 @@ class ServerRequests:
         return self._open.get(server_request.key) is server_request
 
     def end_questions(self) -> None:
-        """The connection's process has ended: so have the questions, for those who hear of events."""
+        """The connection's process has ended: so have the questions, and listeners of events are told."""
         for server_request in self._open.values():
             if server_request.question is not None:
                 server_request.question.end(None, None, is_lost=True)

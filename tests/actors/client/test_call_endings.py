@@ -136,7 +136,7 @@ async def after_the_end(line: ConnectionLine, _: Stage) -> None:
 
 
 async def while_it_is_away(line: ConnectionLine, stage: Stage) -> None:
-    stage.failures = [ConnectFailed("nobody is there")] * 2
+    stage.failures = [ConnectFailed("no server listens there")] * 2
     await stage.wire.break_off(ConnectionLost("gone"))
     await phase(line, Phase.BACKOFF)
     await settled(line.begin("tools/call", CALL, wait=False))
