@@ -51,7 +51,6 @@ _SHARE_OF_NOTICES: Final = 200
 MOST_OPEN: Final = 2_000
 """Sessions, streams, questions and tasks that are open, of each kind."""
 MOST_BLOCKS: Final = 50
-_MOST_UPSTREAMS: Final = 1_000
 _LONGEST_STACK: Final = 4_096
 """The longest stack in characters; its end is what matters."""
 _LONGEST_FIELD: Final = 512
@@ -210,8 +209,6 @@ class EventRecord:
         self.ended_tasks: SharedLog[tuple[float, events.TaskEnded]] = SharedLog(200, 100)
         self.task_statuses: Counter[str] = Counter()
         self.question_outcomes: Counter[str] = Counter()
-        self.upstreams: OrderedDict[tuple[str, str], tuple[float, events.UpstreamChanged]] = OrderedDict()
-        self.breakers: dict[tuple[str, str], str] = {}
         self.pools: dict[tuple[str, str], PoolCounts] = {}
         self.blocks: deque[tuple[float, events.LoopBlocked]] = deque(maxlen=MOST_BLOCKS)
         self.gave_up: deque[tuple[int, float, Event]] = deque(maxlen=MOST_BLOCKS)
@@ -231,8 +228,6 @@ class EventRecord:
             events.QuestionEnded: self._question_ended,
             events.TaskCreated: self._task_created,
             events.TaskEnded: self._task_ended,
-            events.UpstreamChanged: self._upstream_changed,
-            events.BreakerChanged: self._breaker_changed,
             events.PoolWorkerStarted: self._pool_worker_started,
             events.PoolWorkerEnded: self._pool_worker_ended,
             events.ChildStarted: self._child_started,
@@ -418,20 +413,7 @@ class EventRecord:
         self.task_statuses[event.status[:_LONGEST_PART] if len(self.task_statuses) < _MOST_PARTS else OTHER] += 1
         self.ended_tasks.add(event.program, (now, bounded(event)))
 
-    # --- upstreams and pools
-
-    def _upstream_changed(self, event: events.UpstreamChanged, now: float) -> None:
-        key = (event.program, event.upstream)
-        self.upstreams.pop(key, None)
-        self.upstreams[key] = now, bounded(event)
-        if event.state == "stopped":
-            self.breakers.pop(key, None)
-        if len(self.upstreams) > _MOST_UPSTREAMS:
-            self.breakers.pop(self.upstreams.popitem(last=False)[0], None)
-
-    def _breaker_changed(self, event: events.BreakerChanged, now: float) -> None:  # noqa: ARG002 - as above
-        if len(self.breakers) < _MOST_UPSTREAMS or (event.program, event.upstream) in self.breakers:
-            self.breakers[event.program, event.upstream] = event.state
+    # --- pools
 
     def _pool(self, program: str, pool: str) -> PoolCounts:
         key = (program, pool) if len(self.pools) < _MOST_PROGRAMS or (program, pool) in self.pools else (OTHER, OTHER)
